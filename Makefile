@@ -13,7 +13,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # pip shows its progress in a terminal and is quiet in a log file.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: test test-fast test-long test-all check demo format clean
+.PHONY: test test-fast test-long test-all check demo results format clean
 
 # Everything but what is slow by nature.
 test: check
@@ -38,6 +38,10 @@ check: $(TEST_READY)
 
 demo: $(READY)
 	$(BIN)/jumok demo
+
+# The commands that measure the tables of docs/ anew, with what they need and how long they take.
+results:
+	@$(PYTHON) -m benchmarks.commands
 
 format: $(TEST_READY)
 	$(BIN)/ruff check --fix .

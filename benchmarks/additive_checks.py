@@ -1,10 +1,10 @@
-"""Fused additive attention on a CUDA GPU: is it right?
+"""Check fused additive attention on a CUDA GPU.
 
     python -m benchmarks.additive_checks
 
-Outputs and all gradients at awkward sizes, compared with float64; fresh memory holds NaN. Every check runs whatever
-fails, several processes side by side since most of the time goes into compiling, and the exit code says how many did.
-For memory errors and races: python -m benchmarks.additive_sanitizers
+Compares outputs and all gradients with float64 at awkward sizes; new memory is filled with NaN. All checks run even if
+some fail, in several processes because compilation takes most of the time. The exit code is the number of failures.
+python -m benchmarks.additive_sanitizers looks for memory errors and races.
 """
 
 import argparse

@@ -1,9 +1,8 @@
-"""What fused additive attention compiles to: registers of a thread, and instructions for a pair and feature.
+"""Registers per thread and instructions per pair and feature of compiled fused additive attention.
 
     python -m benchmarks.additive_code [--out FOLDER]
 
-Compiles the kernels of the scores for an H200 (sm_90) with the Triton that is installed; no GPU is needed. Writes
-additive_code.json.
+Compiles the score kernels for an H200 (sm_90) with the installed Triton; needs no GPU. Writes additive_code.json.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""How fast fused additive attention is on a CUDA GPU, and how much memory it takes.
+"""Time and memory of fused additive attention on a CUDA GPU.
 
     python -m benchmarks.additive_gpu [--only checks,pieces,times,spread,long] [--systems jumok] [--out FOLDER]
 
-jumok beside the direct form in eager PyTorch and under torch.compile, forward alone and with backward: milliseconds of
-a call as a program makes it, those of the GPU alone (the same call replayed from a CUDA graph), and peak memory. Writes
-additive_gpu.json after every shape, so that a run that is cut short keeps what it has. The checks of additive_checks.py
-come first; what is wrong is not timed.
+Compares jumok with the direct form in eager PyTorch and under torch.compile, forward and with backward: the time of an
+ordinary call, the time of the GPU alone (the call replayed from a CUDA graph), and peak memory. Writes
+additive_gpu.json after every shape, so an interrupted run keeps its results. Runs the checks of additive_checks.py
+first and does not time what fails.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def pieces() -> list[Row]:
 
 WORDS = {
     "sides_kernel": "gradients of queries, keys and v",
-    "other_scores_kernel": "a look for tiles of other numbers",
+    "other_scores_kernel": "check for tiles outside the fast range",
     "scores_kernel": "scores forward",
     "mix_kernel": "softmax and values",
     "prepare_kernel": "exponentials, forward and again backward",

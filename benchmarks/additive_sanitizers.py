@@ -1,10 +1,10 @@
-"""Do the kernels of fused additive attention touch what is not theirs, or race?
+"""Memory errors and races in the kernels of fused additive attention.
 
     python -m benchmarks.additive_sanitizers [--out FOLDER]
 
-On a CUDA GPU, NVIDIA's compute-sanitizer watches some checks of additive_checks.py that run every kernel: memcheck for
-reads and writes outside of tensors, racecheck for shared memory that two threads use at once. Writes
-additive_sanitizers.json: what each found, and how many checks ran under it.
+Runs checks of additive_checks.py that cover every kernel under NVIDIA's compute-sanitizer on a CUDA GPU: memcheck
+finds accesses outside of tensors, racecheck finds races in shared memory. Writes additive_sanitizers.json with the
+number of findings and of checks.
 """
 
 import argparse

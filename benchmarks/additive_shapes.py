@@ -1,4 +1,4 @@
-"""The problems of the additive attention benchmarks, and how one is run."""
+"""The shapes of the additive attention benchmarks, and how one is run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,7 @@
-"""Fused additive attention on a CUDA GPU: does it work wherever PyTorch's own operations do?
+"""Does fused additive attention work with PyTorch's other features on a CUDA GPU?
 
-Autocast, opcheck, torch.compile, CUDA graphs, gradient checkpointing, `explain`, and pieces of a long problem: each
-function is a check of additive_checks.py and says ok, or what is wrong.
+Autocast, opcheck, torch.compile, CUDA graphs, gradient checkpointing, `explain`, and long problems in pieces: each
+function is a check of additive_checks.py that returns ok or what is wrong.
 """
 
 import torch

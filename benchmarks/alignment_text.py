@@ -1,8 +1,8 @@
-"""The text that every aligner of benchmarks.alignment is given: tokenised and lower-cased as the gold standard's is.
+"""The text that every aligner of benchmarks.alignment gets: tokenised and lower-cased like the gold standard.
 
-The Hansards of the HLT-NAACL 2003 shared task write contractions out ("l'" is "le", "du" is "de le") and put spaces
-around punctuation; the training text is brought to that form. The sentences of the gold standard, without their
-links, are part of the training text, as is usual for aligners and as all systems here have it.
+The Hansards of the HLT-NAACL 2003 shared task expand contractions ("l'" is "le", "du" is "de le") and put spaces
+around punctuation; the training text is converted to this form. As is usual for aligners, the training text of all
+systems includes the sentences of the gold standard, without their links.
 """
 
 import gzip
@@ -45,6 +45,12 @@ def gold_pairs(data: Path) -> list[Pair]:
     return [_lower(*line.split("|||")) for line in lines]
 
 
+def chinese_pairs(data: Path) -> list[Pair]:
+    """The 450 Chinese-English pairs, already in words; no other text of these languages comes with them."""
+    lines = gzip.decompress((data / "alignments/zhen.src-tgt.gz").read_bytes()).decode().splitlines()
+    return [_lower(*line.split("|||")) for line in lines]
+
+
 def dev_pairs(data: Path) -> list[Pair]:
     """The 37 pairs on which choices may be made."""
     sides = [
@@ -72,7 +78,7 @@ def captions(data: Path, split: str) -> Iterator[Pair]:
 
 
 def write_text(data: Path, folder: Path) -> None:
-    """train, valid, gold and dev, each as .en and .fr; and dev.gold, gold.gold in the form `i-j` `ipj`, from 1."""
+    """train, valid, gold and dev, each as .en and .fr, zhen as .zh and .en; and the links as dev.gold and so on."""
     folder.mkdir(parents=True, exist_ok=True)
     sets: dict[str, Callable[[], list[Pair]]] = {
         "train": lambda: [pair for pair in train_pairs(data) if all(pair)],
@@ -83,8 +89,10 @@ def write_text(data: Path, folder: Path) -> None:
     for name, pairs in sets.items():
         for side, texts in zip(("en", "fr"), zip(*pairs(), strict=True), strict=True):
             (folder / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    (folder / "gold.gold").write_bytes(gzip.decompress((data / "alignments/enfr.gold.gz").read_bytes()))
-    (folder / "dev.gold").write_bytes(gzip.decompress((data / "alignments/hansards.dev.wa.gz").read_bytes()))
+    for side, texts in zip(("zh", "en"), zip(*chinese_pairs(data), strict=True), strict=True):
+        (folder / f"zhen.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    for name, links in {"gold": "enfr.gold", "dev": "hansards.dev.wa", "zhen": "zhen.gold"}.items():
+        (folder / f"{name}.gold").write_bytes(gzip.decompress((data / f"alignments/{links}.gz").read_bytes()))
 
 
 def _lower(source: str, target: str) -> Pair:

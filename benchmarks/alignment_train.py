@@ -1,10 +1,10 @@
-"""The trained models of benchmarks.alignment: in each direction, with and without a teacher.
+"""The trained models of benchmarks.alignment, in both directions, with and without guided alignment.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.alignment_train prepare WORK        text and its teacher's links; a CPU
-    python -m benchmarks.alignment_train train WORK OUT --seconds 540                on a GPU, all models side by side
+    JUMOK_DATA=path/to/data python -m benchmarks.alignment_train prepare WORK        text and links for training; a CPU
+    python -m benchmarks.alignment_train train WORK OUT --seconds 540                on a GPU, all models at once
 
-All are one small Transformer (recipes/align-*.toml). Unless `plain`, they are taught the links that `jumok align`
-without a model finds in the training text, with the constants that the development set prefers (TEACHER).
+All models are the same small Transformer (recipes/align-*.toml). Except for `plain`, they train on the links that
+`jumok align` finds in the training text without a model.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from benchmarks.alignment_text import write_text
 
 DIRECTIONS = (("en", "fr"), ("fr", "en"))
 TEXTS = ("dev", "gold")
+SIDES = {"dev": ("en", "fr"), "gold": ("en", "fr"), "zhen": ("zh", "en")}
 ONE_WAY = ("forward", "backward")
 METHODS = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 PRODUCTS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
-TEACHER = {"null": 0.05, "least": 1e-5}
 TAUGHT = ("data.alignments={work}/links/train.{source}-{target}", "training.guided_alignment=1")
 STAGES: dict[str, tuple[str, ...]] = {
     "plain": (),
@@ -44,14 +44,13 @@ Say = Callable[[str], None]
 
 def prepare(work: Path) -> None:
     """The text, the links that teach, and those of the same aligner on the test texts, as the stage `teacher`."""
-    from jumok.analysis.alignment import statistical as text_alignment
     from jumok.analysis.alignment.aligner import flipped
+    from jumok.analysis.alignment.statistical import align_text
     from jumok.data import read_pairs
 
     write_text(Path(os.environ.get("JUMOK_DATA", "../shared/data")), work / "text")
-    text_alignment.NULL, text_alignment.LEAST = TEACHER["null"], TEACHER["least"]
     pairs = list(read_pairs(work / "text/train.en", work / "text/train.fr"))
-    found = text_alignment.align_text(pairs, tell=lambda done: print(f"round {done} of aligning the text", flush=True))
+    found = align_text(pairs, tell=lambda done: print(f"round {done} of aligning the text", flush=True))
     write_pharaoh(work / "links/train.en-fr", found)
     write_pharaoh(work / "links/train.fr-en", [flipped(links) for links in found])
     for text, rows in rows_of_tests(work, found).items():
@@ -137,7 +136,7 @@ def _stop(processes: list[subprocess.Popen], say: Say) -> None:
 
 def align(work: Path, stage: str) -> None:
     """links/STAGE.TEXT.METHOD for every way to join the directions, forward and backward."""
-    from jumok.analysis.alignment.aligner import TwoWayAligner, extract, flipped, joined, turned
+    from jumok.analysis.alignment.aligner import TwoWayAligner, extract, flipped, product_links, turned
     from jumok.data import read_pairs
     from jumok.tasks.alignment import AlignmentOptions, make_aligner
 
@@ -151,7 +150,7 @@ def align(work: Path, stage: str) -> None:
         one_way = ([extract(one) for one in forward], [flipped(extract(other)) for other in backward])
         write_joined(work, f"{stage}.{text}", *one_way)
         for least in PRODUCTS:
-            rows = [joined(one, other, least) for one, other in zip(forward, backward, strict=True)]
+            rows = [product_links(one, other, least) for one, other in zip(forward, backward, strict=True)]
             write_pharaoh(work / f"links/{stage}.{text}.product {least:g}", rows)
 
 
@@ -232,7 +231,7 @@ def scores(folder: Path, text: Path, name: str, stage: str, method: str):
     from jumok.data import read_pairs
     from jumok.data.word_links import read_word_links
 
-    pairs = list(read_pairs(text / f"{name}.en", text / f"{name}.fr"))
+    pairs = list(read_pairs(*(text / f"{name}.{side}" for side in SIDES[name])))
     lengths = [(len(source.split()), len(target.split())) for source, target in pairs]
     gold = read_gold(text / f"{name}.gold", pairs=len(lengths))
     return alignment_scores(read_word_links(folder / f"links/{stage}.{name}.{method}"), gold, lengths)

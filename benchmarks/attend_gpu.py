@@ -1,10 +1,10 @@
-"""How fast `attend` is on a CUDA GPU, beside PyTorch's scaled_dot_product_attention in the same run.
+"""Time of `attend` on a CUDA GPU, compared with PyTorch's scaled_dot_product_attention in the same run.
 
     python -m benchmarks.attend_gpu [--out FOLDER]
 
-Forward and backward in bfloat16 under a causal mask, under lengths between a quarter of the keys and all of them, and
-under lengths of keys and queries; PyTorch takes `is_causal`, and a dense mask of the same lengths. Rounds of all cases
-take turns, and a case counts with its median. A check against float64 comes first: what is wrong is not timed.
+Forward and backward in bfloat16 with a causal mask, with lengths between a quarter of the keys and all of them, and
+with lengths of keys and queries. PyTorch gets `is_causal`, or a dense mask of the same lengths. All cases take turns,
+and a time is the median. A check against float64 comes first; what fails is not timed.
 """
 
 import argparse

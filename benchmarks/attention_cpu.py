@@ -1,9 +1,10 @@
-"""Additive attention on a CPU: blocked, against the direct form and torch.compile of it; time and peak memory.
+"""Time and peak memory of blocked additive attention on a CPU, compared with the direct form and torch.compile.
 
     python -m benchmarks.attention_cpu      about five minutes; writes results/attention_cpu.json
 
-Every system and shape runs in a process of its own, in rounds, so that whatever else the machine does hits all alike.
-A time is the median over all rounds. Memory is the process's peak less that of the same process with 8 positions.
+Every system and shape runs in its own process, in rounds, so that other programs on the machine slow them all equally.
+A time is the median over all rounds. Memory is the peak of the process minus that of the same process with 8
+positions.
 """
 
 import argparse

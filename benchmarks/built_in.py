@@ -1,9 +1,9 @@
-"""The built-in corpora, from the program's own recipes on a CPU: the demo's two translators, dates and reversed digits.
+"""Models of the built-in corpora, trained by jumok's own recipes on a CPU: the demo, dates and reversed digits.
 
     python -m benchmarks.built_in runs/built-in                    # about five minutes on two cores
-    python -m benchmarks.built_in runs/built-in --only reverse     # one recipe again; the other rows stay
+    python -m benchmarks.built_in runs/built-in --only reverse     # one recipe; the other rows stay
 
-Every model is scored on 1,000 values that are in neither its training nor its validation text.
+Every model is scored on 1,000 values that occur in neither its training nor its validation data.
 """
 
 import argparse

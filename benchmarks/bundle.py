@@ -1,11 +1,11 @@
-"""The tiny model that comes with jumok: from a finished run of its recipe to src/jumok/bundled.
+"""Build the bundled model, src/jumok/bundled, from a finished run of its recipe.
 
     jumok train recipes/bundled-en-ko.toml --out runs/bundled
     python -m benchmarks.bundle runs/bundled
 
-Weights are kept in half precision. The result is scored on values that appear neither in training nor in validation,
-and on a fixed list of short texts that people type first; days, months and single names of that list are learnt by
-heart, for nobody could guess them.
+Stores the weights in half precision. Scores the model on values that occur in neither training nor validation data,
+and on a fixed list of short texts that people are likely to try first. Days, months and single names on this list
+occur in the training data, because a model cannot guess them.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Captioners from the program's own recipes on images they have not seen, and whether words look at what they name.
+"""Captions of unseen images by jumok's own recipes, and whether words attend to what they name.
 
-    export JUMOK_DATA=path/to/data                            # with flickr8k_small/, which is not ours to give
-    python -m benchmarks.captions runs/captions               # trains what is not there yet; minutes on a GPU
-    python -m benchmarks.captions runs/captions scenes-en     # only some of them
+    export JUMOK_DATA=path/to/data                            # with flickr8k_small/, which is not part of jumok
+    python -m benchmarks.captions runs/captions               # trains missing models; minutes on a GPU
+    python -m benchmarks.captions runs/captions scenes-en     # only this model
 
-Scenes: 300 of the test split, whose things were never together in training. Flickr8k: 300 photographs with five
-captions each. A word points if the regions its thing reaches into hold more of its attention than those of any other
-thing, and more than half of all.
+Scenes: 300 of the test split, whose combinations of shapes do not occur in training. Flickr8k: 300 photographs with
+five captions each. A word attends to its shape if the regions of this shape have more of its attention than those of
+any other shape, and more than half in total.
 """
 
 import argparse

@@ -1,14 +1,14 @@
-"""What attention is said to be better at, measured: the tables and pictures of docs/claims.md.
+"""The tables and pictures of docs/claims.md, which tests common claims about attention.
 
     JUMOK_DATA=path/to/data python -m benchmarks.claims length MODELS      quality against source length
-    JUMOK_DATA=path/to/data python -m benchmarks.claims long MODELS        the same of models that learnt long texts
-    JUMOK_DATA=path/to/data python -m benchmarks.claims gradient MODELS    the gradient that reaches a source token
+    JUMOK_DATA=path/to/data python -m benchmarks.claims long MODELS        the same for models trained on long texts
+    JUMOK_DATA=path/to/data python -m benchmarks.claims gradient MODELS    gradient against distance
     python -m benchmarks.claims speed [--device cuda]                      time of a step against length
 
-MODELS holds the folders fixed, rnnsearch, luong and transformer, trained by recipes/multi30k-en-de-*.toml; those of
-`long` by recipes/multi30k-en-de-long-*.toml. All but speed are `jumok compare` on Multi30k's test sets; speed needs
-neither data nor training, only the shapes of those models. The sentences are short, so that longer texts are made of
-consecutive ones, too.
+MODELS is a folder with the models fixed, rnnsearch, luong and transformer, trained by recipes/multi30k-en-de-*.toml,
+and for `long` by recipes/multi30k-en-de-long-*.toml. All but `speed` run `jumok compare` on the test sets of Multi30k,
+whose sentences are short, so longer texts are joined from consecutive sentences. `speed` needs neither data nor
+training.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 import jumok
 from benchmarks.results import ROOT, Row, cpu, write
-from jumok.analysis.scores.length_bands import joined
+from jumok.analysis.scores.length_bands import join_texts
 from jumok.data import read_lines
 from jumok.tasks.results import write_outputs
 
@@ -111,7 +111,7 @@ def write_texts(work: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     for number, side in ((1, "en"), (3, "de")):
         sentences = [line for test in TESTS for line in read_lines(files_of(test)[number])]
-        longer = joined(list(read_lines(files_of()[number])), JOINED)
+        longer = join_texts(list(read_lines(files_of()[number])), JOINED)
         for kind, texts in (("length", sentences), ("joined", longer)):
             (work / f"{kind}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
 

@@ -1,10 +1,11 @@
-"""Training on a CPU beside other toolkits: ids cpu-train-rnn, cpu-train-rnn-luong and cpu-train-transformer.
+"""Training on a CPU, compared with other toolkits: ids cpu-train-rnn, cpu-train-rnn-luong and cpu-train-transformer.
 
-Every system trains the same small models on the same pieces of Multi30k (a joint BPE of 8,000, 64 sentences a batch,
-Adam, label smoothing 0.1, dropout 0.1, two threads, float32 unless said) and prints its own tokens a second.
+Every system trains the same small models on the same tokens of Multi30k (a joint BPE of 8,000, 64 sentences per batch,
+Adam, label smoothing 0.1, dropout 0.1, one thread, float32 unless stated). The result is target tokens per second of
+CPU time, which other programs on the same cores affect little.
 
-    python -m benchmarks.cpu_train run MODEL train.en train.de --steps 40     ours: rnn-mlp, rnn-luong or transformer
-    python -m benchmarks.cpu_train write results.jsonl                        a JSON line per system, as from one run
+    python -m benchmarks.cpu_train run MODEL train.en train.de --steps 40     jumok: rnn-mlp, rnn-luong or transformer
+    python -m benchmarks.cpu_train write results.jsonl                        from a file with one JSON line per system
 """
 
 import argparse
@@ -80,14 +81,16 @@ def write_results(path: Path) -> None:
     found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
     rows = []
     for one in found:
-        if "tokens_per_s" not in one:
+        if "tokens_per_cpu_s" not in one:
             continue
         conditions = (
-            f"64 sentences a batch, {one['threads']} threads, {one['steps_measured']} steps in {one['measured_s']} s, "
-            f"{one['tokens_per_cpu_s']} tok per CPU second, peak {one['peak_rss_mb']} MiB"
+            f"64 sentences a batch, {one['threads']} thread, {one['steps_measured']} steps on shared cores, "
+            f"by processor time, peak {one['peak_rss_mb']} MiB"
         )
         model = one["task"].removeprefix("train-")
-        rows.append(Row(IDS[model], SYSTEMS.get(one["peer"], one["peer"]), one["tokens_per_s"], "tok/s", conditions))
+        rows.append(
+            Row(IDS[model], SYSTEMS.get(one["peer"], one["peer"]), one["tokens_per_cpu_s"], "tok/CPU s", conditions)
+        )
     write("cpu_train", sorted(rows, key=lambda row: (row.id, row.system != "jumok")), device=cpu())
 
 

@@ -1,11 +1,11 @@
-"""Training runs killed again and again, then resumed: each must end bit for bit like a run that nobody killed.
+"""Kill training runs again and again and resume them: each must end bit for bit like an uninterrupted run.
 
     python -m benchmarks.crash [--kills 1000] [--seconds 3000] [--workers 2]     writes results/crash.json
 
-Small runs of every kind (translation by RNN and Transformer, captions, graphs) die of SIGKILL at any moment, and inside
-the preparation of data, checkpoints, publishing and metrics: before any file is opened, renamed, linked or removed, and
-with a file half written. After every kill the published folder must hold no model yet or a whole one that loads, and
-never go back from the second to the first.
+Kills small runs of every kind (recurrent and Transformer translators, captioners, graph networks) with SIGKILL at
+random moments, and while they prepare data, write checkpoints, publish a model and write metrics: before a file is
+opened, renamed, linked or removed, and with a file half written. After every kill, the model folder must contain no
+model yet or a complete one that loads, and never go back from the second to the first.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Small training runs of every kind in processes that end themselves by SIGKILL at a chosen place.
+"""Small training runs of every kind in processes that kill themselves with SIGKILL at a chosen point.
 
 All are forked from one process that has imported everything, so a run of a dozen steps takes about a second.
 """

@@ -1,11 +1,11 @@
-"""The dataset file against the plain design: ids and offsets in .npy files, and a permutation of all rows every epoch.
+"""Start-up time and memory of jumok's dataset file, compared with a plain design of .npy files and permutations.
 
     python -m benchmarks.dataset        about five minutes; writes results/dataset.json; needs 1 GB of disk meanwhile
 
-Both map their files into memory, and in both a batch is a function of (seed, epoch, step) that holds pairs of similar
-length. The dataset file keeps its rows sorted by length, with a table of counts per length, and permutes single
-positions; the plain design reads all lengths and sorts a permutation of all rows by them. Every measurement is a
-process of its own, imports not counted.
+Both designs map their files into memory, and in both a batch contains pairs of similar length and depends only on
+seed, epoch and step. The dataset file keeps its rows sorted by length, with a table of counts per length, and permutes
+single positions; the plain design reads all lengths and sorts a permutation of all rows. Every measurement runs in its
+own process; imports do not count.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Beam search and greedy search on a CUDA GPU beside the search step by step and Hugging Face's generate.
+"""Beam search and greedy search on a CUDA GPU, compared with step-by-step search and Hugging Face's generate.
 
     python -m benchmarks.decode_gpu
 
-Models with random weights, sources and outputs of 32 tokens, 128 sentences or one; id gpu-decode is Transformer base
-with beam 5. jumok runs as it does by default, in fp16, and in bf16 and float32; "step by step" is the readable search
-in fp16, which also runs on a CPU. Writes decode_gpu.json: tokens per second, milliseconds for one sentence, and the
-memory of a search beyond the weights.
+Models with random weights, sources and outputs of 32 tokens: 128 sentences, one sentence and, for jumok alone, more
+than 128. The id gpu-decode is a Transformer base with beam size 5. jumok runs in fp16, its default, bf16 and float32;
+"step by step" is the readable search, which also runs on a CPU, in fp16. Writes decode_gpu.json: tokens per second,
+and milliseconds for one sentence.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ SECONDS = 0.3
 """How long each system is timed, in three rounds at least."""
 LENGTH = 32
 MANY = 128
+MORE = (512, 1024)
 DEVICE = torch.device("cuda")
 SPECIALS = Specials(PAD, BOS, EOS)
 
@@ -83,6 +84,8 @@ def work(model: Model, sentences: int, width: int) -> Work:
     source = random_source(sentences, LENGTH, model.vocabulary).to(DEVICE)
     precisions: dict[str, SearchPrecision] = {JUMOK: "auto", f"{JUMOK} bf16": "bf16", f"{JUMOK} float32": "float32"}
     systems = {name: partial(fast, model.ours, source, width, precision) for name, precision in precisions.items()}
+    if sentences > MANY:
+        return Work(f"{model.name}, beam {width}", {JUMOK: systems[JUMOK]}, tokens=sentences * LENGTH)
     if sentences == MANY:
         systems[f"{JUMOK}, step by step"] = partial(step_by_step, model.ours, source, width)
     if model.theirs is not None:
@@ -97,18 +100,19 @@ def rows(timing: Timing, sentences: int) -> Iterator[Row]:
         milliseconds = None if timing.seconds is None else round(1e3 * timing.seconds, 2)
         yield Row(f"decoding-gpu-latency/{timing.work}", timing.system, milliseconds, "ms", conditions)
         return
-    goal = timing.work == "base, beam 5"
     rate = None if timing.tokens_per_second is None else round(timing.tokens_per_second)
+    if sentences > MANY:
+        yield Row(f"decoding-gpu-large/{timing.work}, {sentences} sentences", JUMOK, rate, "tok/s", conditions)
+        return
+    goal = timing.work == "base, beam 5"
     yield Row("gpu-decode" if goal else f"decoding-gpu/{timing.work}", timing.system, rate, "tok/s", conditions)
-    memory = None if timing.memory is None else round(timing.memory / 2**20)
-    yield Row(f"decoding-gpu-memory/{timing.work}", timing.system, memory, "MiB", conditions)
 
 
 def main() -> None:
     found: list[Row] = []
     packages = installed("torch", "triton", "transformers")
     for model in models():
-        for sentences in (MANY, 1):
+        for sentences in (MANY, 1, *MORE):
             for width in (5, 1):
                 for timing in time_work(work(model, sentences, width), DEVICE, seconds=SECONDS):
                     for row in rows(timing, sentences):

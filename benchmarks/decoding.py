@@ -1,15 +1,16 @@
-"""Decoding on a CPU beside CTranslate2 and Hugging Face: ids cpu-decode and cpu-latency.
+"""Decoding on a CPU, compared with CTranslate2 and Hugging Face: ids cpu-decode and cpu-latency.
 
     JUMOK_DATA=path/to/data python -m benchmarks.decoding TRANSFORMER [--rnn RNNSEARCH] [--quick]
 
+TRANSFORMER and RNNSEARCH are folders of trained models.
+
 Speed: base (6+6, 512), small (3+3, 256) and RNNsearch (GRU of 512) with random weights and the vocabulary of the
-trained model, on sentences of Multi30k's test set of 2016; every output is forced to 30 tokens, so that all systems
-take the same number of steps. Throughput has two threads, latency (one sentence at a time) has one. Every system is a
-process of its own; they take turns, and the best turn of each counts. CTranslate2 reads the same weights.
+trained model translate sentences of Multi30k's 2016 test set. Every output is forced to 30 tokens, so that all systems
+take the same number of steps. Throughput uses two threads, latency (one sentence at a time) one. Every system has its
+own process; they take turns, and the best round of each counts. CTranslate2 reads the same weights. "jumok" is
+`--precision int8`, to be compared with CTranslate2 in int8; "own engine" is without CTranslate2.
 
-"jumok" is `--precision int8`, to be compared with CTranslate2 in int8; "own engine" is without CTranslate2.
-
-Quality: the trained models translate the test set, with outputs of any length: BLEU and sentences a second.
+Quality: the trained models translate the test set with outputs of any length: BLEU and sentences per second.
 """
 
 import argparse
@@ -326,7 +327,7 @@ def main() -> None:
     if options.worker:
         work(Task(*json.loads(options.worker)))
         return
-    sentences, rounds = (32, 2) if options.quick else (256, 4)
+    sentences, rounds = (128, 2) if options.quick else (256, 4)
     rows: list[Row] = []
 
     def add(found: Iterator[Row]) -> None:

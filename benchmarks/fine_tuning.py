@@ -1,11 +1,10 @@
-"""Fine-tuning: a model of image captions learns talks, with and without captions among what it is trained on.
+"""Fine-tuning of a model of image captions on talks, with and without captions in the training data.
 
     JUMOK_DATA=path/to/data python -m benchmarks.fine_tuning train runs/talks    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.fine_tuning score runs/talks    # writes claims_fine_tuning.json
 
-The model of recipes/multi30k-de-en-base.toml is trained further by recipes/fine-tune-talks.toml: as it stands, without
-the tag, and on the talks alone. Each of the four then translates both test sets; the model of talks and captions does
-it with the tag for talks.
+Fine-tunes the model of recipes/multi30k-de-en-base.toml with recipes/fine-tune-talks.toml, as it is, without the tag,
+and on talks alone. Each of the four models then translates both test sets; the model with the tag uses it for talks.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Damaged inputs of every format: each must give a result, or one error of jumok's own in one line.
+"""Damaged inputs of every format: each must give a result or a one-line error of jumok's own.
 
-    python -m benchmarks.fuzz                                   40,000 inputs, then results/fuzz.json
-    python -m benchmarks.fuzz --inputs 2000 --only npz images   a part of them, nothing written
-    python -m benchmarks.fuzz --only npz --number 417           that one again, with its traceback
+    python -m benchmarks.fuzz                                   40,000 inputs; writes results/fuzz.json
+    python -m benchmarks.fuzz --inputs 2000 --only npz images   some of them; writes nothing
+    python -m benchmarks.fuzz --only npz --number 417           one input again, with its traceback
 
-Whatever else happens is a crash: another exception, a message of several lines or more than 1,000 letters, more than
-SECONDS, more than BYTES of memory, a process that dies. Inputs are the same in every campaign of the same size. Every
-format is read in a process of its own, forked, which is not let take all of the machine's memory; where it dies or
-hangs, another one goes on with the next input.
+Anything else is a crash: another exception, a message of several lines or of more than 1,000 characters, more than
+SECONDS, more than BYTES of memory, or a process that dies. The inputs are the same in every run of the same size.
+Every format is read in its own process with limited memory; if it dies or hangs, a new one continues with the next
+input.
 """
 
 import argparse

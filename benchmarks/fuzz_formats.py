@@ -1,4 +1,4 @@
-"""Every format that is read from outside: whole samples of it, and what reads them as a user would."""
+"""Every input format: valid samples of it, and code that reads them as a user would."""
 
 import gzip
 import json
@@ -313,7 +313,7 @@ def npz(place: Path) -> Format:
 
 def tables(place: Path) -> Format:
     """Graphs as tables of nodes and edges."""
-    from jumok.graphs.files import read_tables
+    from jumok.graphs.files import read_node_tables
     from jumok.graphs.graph import GraphConfig
     from jumok.graphs.store import write_graph
 
@@ -329,7 +329,7 @@ def tables(place: Path) -> Format:
         suffix = name.partition(".")[2]
         for other in (f"nodes.{suffix}", f"edges.{suffix}"):
             (place / other).write_bytes(content if other == name else samples[other])
-        raw = read_tables(str(place / f"nodes.{suffix}"), str(place / f"edges.{suffix}"))
+        raw = read_node_tables(str(place / f"nodes.{suffix}"), str(place / f"edges.{suffix}"))
         write_graph(place / "ordered", raw, GraphConfig(path="unused"))
 
     return Format(samples, read, 1500)

@@ -1,4 +1,4 @@
-"""How an input is damaged: a bit of each byte in turn, then cuts, splices, huge numbers, nesting, encodings."""
+"""How an input is damaged: one bit of each byte in turn, then cuts, splices, huge numbers, nesting, encodings."""
 
 import re
 from collections.abc import Callable

@@ -1,39 +1,74 @@
 """SIGMORPHON 2021, task 1: words of 21 languages to their pronunciation, 3 seeds; WER is the share of wrong words.
 
     JUMOK_DATA=path/to/data python -m benchmarks.g2p train runs/g2p --workers 3       # on a GPU
+    JUMOK_DATA=path/to/data python -m benchmarks.g2p train runs/g2p --systems hard-short transducer-short --groups low
     JUMOK_DATA=path/to/data python -m benchmarks.g2p score runs/g2p                   # writes results/g2p.json
 
-"all" is one model for all languages (recipes/g2p-all.toml), "one" is a model for each (recipes/g2p.toml with its
-language). Where both were trained, the validation words of a group decide which of them stands for it.
+"all" is one model for all languages (recipes/g2p-all.toml). A model for each language is a Transformer in "one", and
+"transducer" and "hard" are what recipes/g2p-transducer.toml and recipes/g2p-hard.toml say, "transducer-short" and
+"hard-short" with 500 steps. Of the systems that were trained, the validation words of a group decide which stands for
+it. Seeds of a system are also tested as an ensemble, and so are those of several systems together, which vote.
 """
 
 import argparse
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.results import Row, write
-from benchmarks.word_tasks import RUNS, Job, mean_over_seeds, read, run_all
+from benchmarks.results import FOLDER, Row, write
+from benchmarks.word_tasks import RUNS, TOGETHER, Job, largest, mean_over_seeds, read, run_all, run_ensembles
 
 LANGUAGES = {
     "high": ["eng_us"],
     "medium": ["arm_e", "bul", "dut", "fre", "geo", "hbs_latn", "hun", "jpn_hira", "kor", "vie_hanoi"],
     "low": ["ady", "gre", "ice", "ita", "khm", "lav", "mlt_latn", "rum", "slv", "wel_sw"],
 }
-GROUPS: dict[str, dict[str, Any]] = {
-    "high": {"batch.tokens": 8192, "training.steps": 8000, "training.validate_every": 500},
-    "medium": {},
-    "low": {"batch.tokens": 2048, "training.steps": 3000},
+ALONG: dict[str, dict[str, Any]] = {
+    "high": {"batch.tokens": 2400, "training.steps": 16000, "training.validate_every": 1000},
+    "medium": {"batch.tokens": 1200, "training.steps": 6000, "training.validate_every": 500},
+    "low": {},
+}
+"""What models that go along a word letter by letter change."""
+SHORT: dict[str, dict[str, Any]] = {
+    group: {"training.steps": 500, "training.learning_rate": 0.002} for group in LANGUAGES
+}
+"""A quarter of the steps, for many models on a CPU."""
+GROUPS: dict[str, dict[str, dict[str, Any]]] = {
+    "one": {
+        "high": {"batch.tokens": 8192, "training.steps": 8000, "training.validate_every": 500},
+        "medium": {},
+        "low": {"batch.tokens": 2048, "training.steps": 3000},
+    },
+    "transducer": ALONG,
+    "hard": ALONG,
+    "transducer-short": SHORT,
+    "hard-short": SHORT,
 }
 """What a model of one language of a group changes in its recipe."""
-SYSTEMS = {"all": "recipes/g2p-all.toml", "one": "recipes/g2p.toml"}
-NAMES = {"all": "jumok, one model for all", "one": "jumok, a model for each"}
+SYSTEMS = {
+    "all": "recipes/g2p-all.toml",
+    "one": "recipes/g2p.toml",
+    "transducer": "recipes/g2p-transducer.toml",
+    "hard": "recipes/g2p-hard.toml",
+    "transducer-short": "recipes/g2p-transducer.toml with 500 steps at 0.002",
+    "hard-short": "recipes/g2p-hard.toml with 500 steps at 0.002",
+}
+"""The recipe of each, and how it differs."""
+NAMES = {
+    "all": "jumok, one model for all",
+    "one": "jumok, a model for each",
+    "transducer": "jumok, a transducer for each",
+    "hard": "jumok, hard monotonic attention for each",
+    "transducer-short": "jumok, a transducer for each, 500 steps",
+    "hard-short": "jumok, hard monotonic attention for each, 500 steps",
+}
 PUBLISHED = {
     "high": (("baseline of the task", 41.94), ("best system of the task", 37.3)),
     "medium": (("baseline of the task", 10.64), ("best system of the task", 10.64)),
@@ -46,13 +81,14 @@ def file(split: str) -> str:
     return str(Path(os.environ["JUMOK_DATA"]) / f"g2p/sigmorphon2021.{split}.tsv.xz")
 
 
-def jobs(seeds: Sequence[int], groups: Sequence[str]) -> list[Job]:
+def jobs(system: str, seeds: Sequence[int], groups: Sequence[str]) -> list[Job]:
     """Models of one language each, the first seed of all languages first."""
     return [
-        Job(group, language, "one", seed, SYSTEMS["one"], GROUPS[group] | {"data.only": [2, language]}, file("test"))
+        Job(group, language, system, seed, SYSTEMS[system].split()[0], overrides, file("test"), kept=system != "one")
         for seed in seeds
         for group in groups
         for language in LANGUAGES[group]
+        for overrides in [GROUPS[system][group] | {"data.only": [2, language]}]
     ]
 
 
@@ -100,7 +136,7 @@ def ensemble(seeds: Sequence[int], folder: Path, device: str) -> Iterator[dict[s
     import jumok
 
     model = jumok.load([folder / f"all-{seed}" for seed in seeds], device=device)
-    yield from tested(model, {"system": "ensemble", "seed": len(seeds)}, dict.fromkeys(LANGUAGES, 0.0))
+    yield from tested(model, {"system": f"all{TOGETHER}", "seed": len(seeds)}, dict.fromkeys(LANGUAGES, 0.0))
 
 
 def tested(model: Any, about: dict[str, Any], valid: dict[str, float]) -> Iterator[dict[str, Any]]:
@@ -119,31 +155,97 @@ def tested(model: Any, about: dict[str, Any], valid: dict[str, float]) -> Iterat
             }
 
 
+class Scored(NamedTuple):
+    """WER of one system in one group, in percent."""
+
+    wer: float
+    valid: float
+    """That of the validation words."""
+    about: str
+    languages: dict[str, float]
+
+
 def score(folder: Path, device: str) -> None:
-    """WER of each group, by the system that is better on the validation words, and of every language."""
-    rows = []
+    """WER of each group, by the system that is better on the validation words, and of every language.
+
+    Of systems and groups that were not run again, the rows of results/g2p.json stay.
+    """
+    rows: list[Row] = []
     runs = [run | {"wer": 100 - run["accuracy"]} for run in read(folder)]
+    before = [Row(**row) for row in json.loads((FOLDER / "g2p.json").read_text(encoding="utf-8"))["rows"]]
     for group, languages in LANGUAGES.items():
-        found = {name: [run for run in runs if (run["group"], run["system"]) == (group, name)] for name in SYSTEMS}
-        complete = {name: of for name, of in found.items() if {run["language"] for run in of} == set(languages)}
-        best = min(complete, key=lambda name: mean_over_seeds(complete[name], "valid").value, default="")
-        together = [run for run in runs if (run["group"], run["system"]) == (group, "ensemble")]
-        if {run["language"] for run in together} == set(languages):
-            value, about = mean_over_seeds(together, "wer").value, f"{together[0]['seed']} models of {SYSTEMS['all']}"
-            rows.append(Row(f"g2p-2021-{group}", "jumok, ensemble", round(value, 2), "% WER", about))
-        for system, of in complete.items():
-            errors, valid = mean_over_seeds(of, "wer"), mean_over_seeds(of, "valid")
-            about = (
-                f"{SYSTEMS[system]}, {errors.seeds} seeds, deviation {errors.deviation:.2f}, validation "
-                f"{valid.value:.2f}" + "".join(sorted({f", {run['steps']:,} steps" for run in of if "steps" in run}))
-            )
-            name = "jumok" if system == best else NAMES[system]
-            rows.append(Row(f"g2p-2021-{group}", name, round(errors.value, 2), "% WER", about))
-            for language in languages:
-                value = mean_over_seeds([run for run in of if run["language"] == language], "wer").value
-                rows.append(Row(f"words-g2p/{language}", NAMES[system], round(value, 2), "% WER", group))
+        of_group = [run for run in runs if run["group"] == group]
+        if not of_group:
+            names = {f"words-g2p/{language}" for language in languages}
+            rows += [row for row in before if row.id == f"g2p-2021-{group}" or row.id in names]
+            continue
+        scored = {name: scored_now(of_group, name, languages) or scored_before(before, name, group) for name in SYSTEMS}
+        rows += single_rows(group, {name: of for name, of in scored.items() if of is not None})
+        rows += ensemble_rows(group, of_group, languages)
         rows += [Row(f"g2p-2021-{group}", name, value, "% WER", "as published") for name, value in PUBLISHED[group]]
     write("g2p", rows, device=device)
+
+
+def scored_now(runs: Sequence[dict[str, Any]], system: str, languages: Sequence[str]) -> Scored | None:
+    """The mean over the seeds of a system; None if languages are missing."""
+    of = [run for run in runs if run["system"] == system]
+    if {run["language"] for run in of} != set(languages):
+        return None
+    errors, valid = mean_over_seeds(of, "wer"), mean_over_seeds(of, "valid")
+    steps = "".join(sorted({f", {run['steps']:,} steps" for run in of if "steps" in run}))
+    minutes = sum(run.get("processor_seconds", 0) for run in of) / 60 / len(of)
+    about = f"{SYSTEMS[system]}, {errors.seeds} seeds, deviation {errors.deviation:.2f}, validation {valid.value:.2f}"
+    about += steps + (f", {minutes:.1f} processor minutes each" if minutes else "")
+    each = {
+        language: mean_over_seeds([run for run in of if run["language"] == language], "wer").value
+        for language in languages
+    }
+    return Scored(errors.value, valid.value, about, each)
+
+
+def scored_before(before: Sequence[Row], system: str, group: str) -> Scored | None:
+    """The same from the rows of an earlier run."""
+    for row in before:
+        if row.id == f"g2p-2021-{group}" and row.conditions.startswith(f"{SYSTEMS[system]}, "):
+            valid = re.search(r"validation ([\d.]+)", row.conditions)
+            assert row.value is not None
+            assert valid is not None
+            each = {f"words-g2p/{language}": language for language in LANGUAGES[group]}
+            languages = {each[of.id]: of.value or 0.0 for of in before if of.id in each and of.system == NAMES[system]}
+            return Scored(row.value, float(valid[1]), row.conditions, languages)
+    return None
+
+
+def single_rows(group: str, scored: dict[str, Scored]) -> Iterator[Row]:
+    """Rows of single models; "jumok" is the system that is best on the validation words."""
+    best = min(scored, key=lambda name: scored[name].valid)
+    for system, of in scored.items():
+        name = "jumok" if system == best else NAMES[system]
+        row = f"words-g2p/{group}" if system.endswith("-short") and system != best else f"g2p-2021-{group}"
+        yield Row(row, name, round(of.wer, 2), "% WER", of.about)
+        for language, value in of.languages.items():
+            yield Row(f"words-g2p/{language}", NAMES[system], round(value, 2), "% WER", group)
+
+
+def ensemble_rows(group: str, runs: Sequence[dict[str, Any]], languages: Sequence[str]) -> Iterator[Row]:
+    """Rows of ensembles, of most models each; "jumok, ensemble" is the one that is best on the validation words."""
+    found = {}
+    for system in dict.fromkeys(run["system"] for run in runs if run["system"].endswith(TOGETHER)):
+        of = largest([run for run in runs if run["system"] == system])
+        if {run["language"] for run in of} == set(languages):
+            found[system] = of
+    valid = {name: 100 - mean_over_seeds(of, "valid_accuracy").value for name, of in found.items()}
+    for name, of in found.items():
+        systems = name.removesuffix(TOGETHER).split(" + ")
+        parts = " and ".join(f"{of[0]['seed'] // len(systems)} models of {SYSTEMS[system]}" for system in systems)
+        minutes = sum(run.get("processor_seconds", 0) for run in runs if run["system"] in systems) / 60
+        about = f"{parts} for each language, validation {valid[name]:.2f}, {minutes:.0f} processor minutes for all"
+        value = round(mean_over_seeds(of, "wer").value, 2)
+        if valid[name] == min(valid.values()):
+            yield Row(f"g2p-2021-{group}", f"jumok{TOGETHER}", value, "% WER", about)
+        else:
+            label = " and ".join(NAMES[system] for system in systems)
+            yield Row(f"words-g2p/{group}", label + TOGETHER, value, "% WER", about)
 
 
 if __name__ == "__main__":
@@ -152,7 +254,7 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--groups", nargs="+", choices=[*LANGUAGES], default=[*LANGUAGES], help="for system one")
+    parser.add_argument("--groups", nargs="+", choices=[*LANGUAGES], default=[*LANGUAGES], help="but for system all")
     parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS], default=["all"])
     parser.add_argument("--minutes", type=float, default=0.0, help="limit of the training of a model of all languages")
     parser.add_argument("--device", default="auto", help="to train on; for score, the name of what was trained on")
@@ -163,6 +265,6 @@ if __name__ == "__main__":
         if "all" in given.systems:
             limits = {"workers": given.workers, "device": given.device, "minutes": given.minutes}
             train_all(given.seeds, given.folder, **limits)
-        if "one" in given.systems:
-            planned = jobs(given.seeds, given.groups)
-            run_all(planned, given.folder, workers=given.workers, device=given.device)
+        planned = [job for name in given.systems if name != "all" for job in jobs(name, given.seeds, given.groups)]
+        run_all(planned, given.folder, workers=given.workers, device=given.device)
+        run_ensembles(planned, given.folder, workers=given.workers, device=given.device)

@@ -1,9 +1,9 @@
-"""Graph attention on a CPU beside PyTorch Geometric and plain PyTorch: the layers of `jumok bench graphs`.
+"""Graph attention on a CPU, compared with PyTorch Geometric and plain PyTorch: the layers of `jumok bench graphs`.
 
     python -m benchmarks.graph_attention_cpu
 
-Forward and backward on one thread. The systems take turns, and a time is the least processor time of several turns,
-which other programs on the machine hardly change. Writes graph_attention_cpu.json.
+Forward and backward on one thread. The systems take turns, and a time is the minimum CPU time of several rounds, which
+other programs on the machine affect little. Writes graph_attention_cpu.json.
 """
 
 import time

@@ -1,13 +1,16 @@
 """Accuracy of graph attention on Cora and Citeseer, public split, over many seeds, by the recipes of the same names.
 
 JUMOK_DATA=path/to/data python -m benchmarks.graphs run        100 seeds each, writes results/graphs.json
-JUMOK_DATA=path/to/data python -m benchmarks.graphs search     compares settings, to be chosen by validation accuracy
+JUMOK_DATA=path/to/data python -m benchmarks.graphs search     compares settings on validation nodes, the test unseen
+
+`search` writes results/graphs_search.json. `run --recipes cora` leaves the results of the other recipes as they are.
 
 Every outcome is kept in a file as soon as it is there, and a seed that is in it is not run again: either command can be
 stopped and goes on where it was, and `run --seeds 0` makes the results of what there is.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -18,31 +21,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.results import Row, cpu, write
+from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.tasks import read_recipe
 from jumok.tasks.run import train
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPES = ("cora", "citeseer")
+SYSTEMS = {"": "jumok", "-plain": "jumok, plain"}
+"""Recipes and what the tables call them; "-plain" learns from labelled nodes alone, as in the GAT paper."""
+GRAPHS = ("cora", "citeseer")
+RECIPES = tuple(graph + variant for variant in SYSTEMS for graph in GRAPHS)
 PAPER = {"cora": (83.0, 0.7), "citeseer": (72.5, 0.7)}
 """Velickovic et al. (2018), table 2: mean and standard deviation of 100 runs."""
 
 CANDIDATES: dict[str, list[str]] = {
-    "as in the paper": ["network.value_dropout=0.0"],
-    "authors' code": ["network.value_dropout=0.6"],
-    "best by accuracy": ["network.value_dropout=0.6", "training.metric=accuracy", "training.patience=40"],
-    "width 128": ["network.value_dropout=0.6", "network.width=128"],
-    "width 256": ["network.value_dropout=0.6", "network.width=256"],
-    "width 256, l2 0.001": ["network.value_dropout=0.6", "network.width=256", "network.l2=0.001"],
-    "l2 0.001": ["network.value_dropout=0.6", "network.l2=0.001"],
-    "l2 0.002": ["network.value_dropout=0.6", "network.l2=0.002"],
-    "average": ["network.value_dropout=0.6", "training.ema=0.99"],
-    "average, width 256": ["network.value_dropout=0.6", "training.ema=0.99", "network.width=256"],
-    "4 output heads": ["network.value_dropout=0.6", "network.output_heads=4"],
-    "8 output heads, average": ["network.value_dropout=0.6", "network.output_heads=8", "training.ema=0.99"],
-    "dropout 0.7": ["network.value_dropout=0.7", "network.dropout=0.7", "network.attention_dropout=0.5"],
-    "gatv2": ["network.value_dropout=0.6", "network.kind=gatv2"],
+    "the recipe": [],
+    "labels only": [
+        *("training.consistency=0", "training.passes=2", "training.temperature=0.5", "training.confidence=0"),
+    ],
+    "2 passes": ["training.passes=2"],
+    "temperature 0.5": ["training.temperature=0.5"],
+    "no DropNode": ["network.node_dropout=0"],
+    "no attention dropout": ["network.attention_dropout=0"],
+    "no degrees": ["network.degree_exponent=0"],
+    "degree exponent 1": ["network.degree_exponent=1"],
+    "no moving average": ["training.ema=0"],
+    "one hop": ["network.hops=[]"],
+    "8 hops": ["network.hops=[8]", "network.teleport=0.1"],
+    "4 heads": ["network.output_heads=4"],
+    "GATv2": ["network.kind=gatv2"],
 }
+"""Settings that `search` compares: changes to a recipe that learns from nodes without labels."""
 
 
 class Job(NamedTuple):
@@ -60,12 +68,19 @@ class Outcome(NamedTuple):
 
     job: Job
     validation: float
-    test: float
+    loss: float
+    """On the validation nodes."""
+    test: float | None
+    """None in a search."""
     seconds: float
+    processor: float
+    """Seconds of processor time."""
     device: str
+    recipe: str
+    """The recipe and its changes as they were, by their fingerprint."""
 
 
-GRAPHS: dict[str, Any] = {}
+LOADED: dict[str, Any] = {}
 
 
 def run_one(job: Job) -> Outcome:
@@ -78,20 +93,31 @@ def run_one(job: Job) -> Outcome:
     recipe = read_recipe(ROOT / f"recipes/{job.recipe}.toml", changes)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        if job.recipe not in GRAPHS:
-            GRAPHS[job.recipe] = prepare_graph(Path(tempfile.mkdtemp(dir=memory)), recipe.graph)
-        started = time.monotonic()
-        task = NodeClassificationTask(GRAPHS[job.recipe])
+        if job.recipe not in LOADED:
+            LOADED[job.recipe] = prepare_graph(Path(tempfile.mkdtemp(dir=memory)), recipe.graph)
+        graph = LOADED[job.recipe]
+        if job.settings:  # of a search, which must not see the test nodes
+            graph = replace(graph, test=graph.test[:0])
+        started, worked = time.monotonic(), time.process_time()
+        task = NodeClassificationTask(graph)
         metrics = train(recipe, out=folder, device=job.device, report=Report(), task=task).metrics
-    seconds = time.monotonic() - started
-    return Outcome(job, metrics["accuracy"], metrics["test accuracy"], seconds, _device(job.device))
+    times = time.monotonic() - started, time.process_time() - worked
+    return Outcome(
+        job,
+        metrics["accuracy"],
+        metrics["loss"],
+        metrics.get("test accuracy"),
+        *times,
+        _device(job.device),
+        _settings(job),
+    )
 
 
 def run_all(jobs: list[Job], arguments: argparse.Namespace) -> list[Outcome]:
     """The outcomes of all jobs, and of other seeds of theirs that were run before."""
     wanted = {_settings(job) for job in jobs}
-    done = [one for one in read_outcomes(arguments.outcomes) if _settings(one.job) in wanted]
-    known = {(_settings(one.job), one.job.seed) for one in done}
+    done = [one for one in read_outcomes(arguments.outcomes) if one.recipe in wanted]
+    known = {(one.recipe, one.job.seed) for one in done}
     left = [job for job in jobs if (_settings(job), job.seed) not in known and job.seed < arguments.seeds]
     arguments.outcomes.parent.mkdir(parents=True, exist_ok=True)
     with multiprocessing.get_context("spawn").Pool(arguments.processes, initializer=_alone) as pool:
@@ -111,11 +137,12 @@ def read_outcomes(path: Path) -> list[Outcome]:
 
 
 def _settings(job: Job) -> str:
-    """All that decides an outcome but the seed and the machine."""
+    """A fingerprint of all that decides an outcome but the seed and the machine; the runs of a search have no test."""
     from jumok.recipe import write_recipe
 
     recipe = read_recipe(ROOT / f"recipes/{job.recipe}.toml", job.changes)
-    return write_recipe(replace(recipe, graph=replace(recipe.graph, path=job.recipe)))
+    text = f"{job.settings != ''}\n" + write_recipe(replace(recipe, graph=replace(recipe.graph, path=job.recipe)))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _alone() -> None:
@@ -135,27 +162,41 @@ def summary(outcomes: list[Outcome]) -> dict[str, dict[str, Any]]:
             "runs": len(runs),
             **{
                 f"{name} {what}": measure([getattr(one, name) for one in runs])
-                for name in ("validation", "test")
+                for name in ("validation", "loss", "test")
                 for what, measure in (("mean", statistics.fmean), ("deviation", statistics.pstdev))
+                if runs[0].test is not None or name != "test"
             },
             "seconds": statistics.median(one.seconds for one in runs),
+            "processor": statistics.fmean(one.processor for one in runs),
+            "device": " and ".join(sorted({one.device for one in runs})),
         }
     return found
 
 
 def search(arguments: argparse.Namespace) -> None:
-    """Compare the candidates; the test accuracies are written down, but validation is what to choose by."""
-    jobs = [
-        Job(recipe, name, tuple(changes), seed, arguments.device)
-        for seed in range(arguments.seeds)
-        for recipe in arguments.recipes
-        for name, changes in CANDIDATES.items()
-    ]
+    """Compare the candidates on the validation nodes."""
+    different: dict[str, Job] = {}  # a candidate that changes nothing is the recipe
+    for recipe in arguments.recipes or GRAPHS:
+        for name, changes in CANDIDATES.items():
+            job = Job(recipe, name, tuple(changes), 0, arguments.device)
+            different.setdefault(_settings(job), job)
+    jobs = [job._replace(seed=seed) for seed in range(arguments.seeds) for job in different.values()]
     found = summary(run_all(jobs, arguments))
-    ranked = dict(sorted(found.items(), key=lambda item: -item[1]["validation mean"]))
-    for name, one in ranked.items():
-        test = f"{one['test mean']:.2f}±{one['test deviation']:.2f}"
-        print(f"{name:40} validation {one['validation mean']:.2f}  test {test}")
+    for name, one in sorted(found.items(), key=lambda item: -item[1]["validation mean"]):
+        accuracy = f"{one['validation mean']:.2f}±{one['validation deviation']:.2f}"
+        print(f"{name:50} validation {accuracy}  loss {one['loss mean']:.3f}  {one['runs']} runs")
+    rows = [
+        Row(
+            f"validation/{recipe}/{name}",
+            "jumok",
+            round(one["validation mean"], 2),
+            "%",
+            f"validation nodes, mean of {one['runs']} seeds, loss {one['loss mean']:.3f}",
+        )
+        for recipe, name, *_ in different.values()
+        for one in [found[f"{recipe} / {name}"]]
+    ]
+    print(write("graphs_search", rows, device=" and ".join(sorted({one["device"] for one in found.values()}))))
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -163,21 +204,43 @@ def run(arguments: argparse.Namespace) -> None:
     jobs = [
         Job(recipe, "", tuple(arguments.set), seed, arguments.device)
         for seed in range(max(arguments.seeds, 1))
-        for recipe in arguments.recipes
+        for recipe in arguments.recipes or RECIPES
     ]
-    outcomes = [one._replace(job=one.job._replace(settings="")) for one in run_all(jobs, arguments)]
-    found = summary(outcomes)
+    outcomes = [one for one in run_all(jobs, arguments) if one.test is not None]
+    found = summary([one._replace(job=one.job._replace(settings="")) for one in outcomes])
+    before = earlier_rows()
     rows = []
-    for recipe in arguments.recipes:
-        one = found[f"{recipe} / "]
-        conditions = f"public split, mean ± deviation of {one['runs']} seeds, {one['seconds']:.1f} s a run"
-        rows.append(Row(recipe, "jumok", round(one["test mean"], 2), "%", conditions))
-        rows.append(Row(f"{recipe}-deviation", "jumok", round(one["test deviation"], 2), "%", conditions))
-        mean, deviation = PAPER[recipe]
-        said = "Velickovic et al. (2018), table 2"
-        rows.append(Row(recipe, "GAT paper", mean, "%", said))
-        rows.append(Row(f"{recipe}-deviation", "GAT paper", deviation, "%", said))
+    for graph in GRAPHS:
+        for variant, system in SYSTEMS.items():
+            one = found.get(f"{graph}{variant} / ")
+            rows += rows_of(graph, system, one) if one else [row for row in before if _is_of(row, graph, system)]
+        rows += [
+            Row(graph + part, "GAT paper", value, "%", "Velickovic et al. (2018), table 2")
+            for part, value in zip(("", "-deviation"), PAPER[graph], strict=True)
+        ]
     print(write("graphs", rows, device=" and ".join(sorted({one.device for one in outcomes}))))
+
+
+def rows_of(graph: str, system: str, found: dict[str, Any]) -> list[Row]:
+    """The rows of a recipe."""
+    conditions = (
+        f"public split, mean ± deviation of {found['runs']} seeds, {found['seconds']:.1f} s a run and "
+        f"{found['runs'] * found['processor'] / 60:.0f} processor minutes in all on {found['device']}"
+    )
+    return [
+        Row(graph, system, round(found["test mean"], 2), "%", conditions),
+        Row(f"{graph}-deviation", system, round(found["test deviation"], 2), "%", conditions),
+    ]
+
+
+def earlier_rows() -> list[Row]:
+    """What results/graphs.json holds."""
+    path = FOLDER / "graphs.json"
+    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.exists() else []
+
+
+def _is_of(row: Row, graph: str, system: str) -> bool:
+    return row.system == system and row.id.removesuffix("-deviation") == graph
 
 
 def _device(name: str) -> str:
@@ -190,7 +253,7 @@ def _device(name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "search"))
-    parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=RECIPES)
+    parser.add_argument("--recipes", nargs="+", default=[], choices=RECIPES)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", default="auto")

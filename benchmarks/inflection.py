@@ -3,8 +3,8 @@
     JUMOK_DATA=path/to/data python -m benchmarks.inflection train runs/inflection --workers 6     # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.inflection score runs/inflection     # writes results/inflection.json
 
-Recipes are recipes/inflection-kor.toml and recipes/inflection-kor-rnnsearch.toml; what a task changes stands in TASKS.
-Which of the two systems stands for a task is decided by the validation words.
+Recipes are recipes/inflection-kor.toml and those in SYSTEMS; what a task changes stands in TASKS. Which system stands
+for a task is decided by the validation words. The seeds of a system in KEPT are also tested as an ensemble.
 """
 
 import argparse
@@ -14,15 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Row, write
-from benchmarks.word_tasks import Job, mean_over_seeds, read, run_all
+from benchmarks.word_tasks import TOGETHER, Job, largest, mean_over_seeds, read, run_all, run_ensembles
 
-SYSTEMS = {"transformer": "recipes/inflection-kor.toml", "rnnsearch": "recipes/inflection-kor-rnnsearch.toml"}
-NAMES = {"transformer": "jumok, Transformer", "rnnsearch": "jumok, RNNsearch that copies"}
+SYSTEMS = {
+    "transformer": "recipes/inflection-kor.toml",
+    "rnnsearch": "recipes/inflection-kor-rnnsearch.toml",
+    "transducer": "recipes/inflection-kor-transducer.toml",
+    "hard": "recipes/inflection-kor-hard.toml",
+}
+NAMES = {
+    "transformer": "jumok, Transformer",
+    "rnnsearch": "jumok, RNNsearch that copies",
+    "transducer": "jumok, transducer",
+    "hard": "jumok, hard monotonic attention",
+}
+KEPT = ("transducer", "hard")
 TASKS: dict[str, dict[str, dict[str, Any]]] = {
-    "large": {"transformer": {}, "rnnsearch": {}},
+    "large": {
+        "transformer": {},
+        "rnnsearch": {},
+        "transducer": {"batch.tokens": 2400, "training.steps": 6000, "training.validate_every": 500},
+        "hard": {"batch.tokens": 2400, "training.steps": 6000, "training.validate_every": 500},
+    },
     "small": {
         "transformer": {"batch.tokens": 2048},
         "rnnsearch": {"batch.tokens": 1024, "training.steps": 2000, "training.validate_every": 500},
+        "transducer": {},
+        "hard": {},
     },
 }
 PUBLISHED = {
@@ -41,7 +59,7 @@ def jobs(seeds: Sequence[int], tasks: Sequence[str], systems: Sequence[str]) -> 
             for system in systems:
                 overrides = TASKS[task][system] | pairs
                 test = str(folder / "sigmorphon2022.kor.gold.tsv.gz")
-                found.append(Job(task, "kor", system, seed, SYSTEMS[system], overrides, test))
+                found.append(Job(task, "kor", system, seed, SYSTEMS[system], overrides, test, system in KEPT))
     return found
 
 
@@ -61,6 +79,11 @@ def score(folder: Path, device: str) -> None:
             )
             name = "jumok" if system == best else NAMES[system]
             rows.append(Row(f"inflection-kor-{task}", name, round(accuracy.value, 2), "%", about))
+            together = largest([run for run in mine if run["system"] == system + TOGETHER])
+            if together:
+                about = f"{together[-1]['seed']} models of {SYSTEMS[system]}"
+                value = round(together[-1]["accuracy"], 2)
+                rows.append(Row(f"inflection-kor-{task}", name + TOGETHER, value, "%", about))
         rows += [Row(f"inflection-kor-{task}", name, value, "%", "as published") for name, value in PUBLISHED[task]]
     write("inflection", rows, device=device)
 
@@ -76,6 +99,8 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="auto", help="to train on; for score, the name of what was trained on")
     given = parser.parse_args()
     if given.what == "train":
-        run_all(jobs(given.seeds, given.tasks, given.systems), given.folder, workers=given.workers, device=given.device)
+        planned = jobs(given.seeds, given.tasks, given.systems)
+        run_all(planned, given.folder, workers=given.workers, device=given.device)
+        run_ensembles(planned, given.folder, workers=given.workers, device=given.device)
     else:
         score(given.folder, given.device)

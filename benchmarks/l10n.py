@@ -1,12 +1,13 @@
-"""English and Korean software text: write the training text, train both ways, translate and score every test set.
+"""English and Korean software text: write the training text, train both directions, translate and score all test sets.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.l10n text text/l10n              # the pairs, without those of tests
-    JUMOK_L10N=text/l10n python -m benchmarks.l10n train runs/l10n [en-ko ko-en]   # on a GPU, both at once
-    JUMOK_L10N=text/l10n python -m benchmarks.l10n score runs/l10n [en-ko ko-en]
+    JUMOK_DATA=path/to/data python -m benchmarks.l10n text text/l10n              # the pairs, without test sentences
+    python -m benchmarks.l10n train runs/l10n [en-ko ko-en]                        # on a GPU, both at once
+    python -m benchmarks.l10n score runs/l10n [en-ko ko-en]
 
-The training text is software text, the Python documentation and, several times, everyday sentences of Tatoeba. Pairs
-that lose a placeholder are left out, and so are sentences that occur in a test set. `score` translates each set by beam
-search and counts the lines that keep every placeholder and tag of their source.
+`train` and `score` read the text in text/l10n, or in the folder that JUMOK_L10N names.
+The training text is software text, the Python documentation and, repeated several times, everyday sentences of
+Tatoeba. Pairs that lose a placeholder and sentences that occur in a test set are left out. `score` translates each
+test set with beam search and counts the lines that keep every placeholder and tag of their source.
 """
 
 import argparse
@@ -99,14 +100,14 @@ def write_text(folder: Path) -> None:
 def train(folder: Path, directions: list[str], settings: list[str]) -> None:
     """Train all directions at the same time; one model leaves much of a large GPU idle."""
     folder.mkdir(parents=True, exist_ok=True)
-    running = []
+    environment, running = os.environ | {"JUMOK_L10N": str(text_folder())}, {}
     for direction in directions:
         command = [sys.executable, "-m", "jumok", "train", f"recipes/l10n-{direction}.toml"]
         command += ["--out", str(folder / direction), *(part for setting in settings for part in ("--set", setting))]
         with open(folder / f"{direction}.log", "w", encoding="utf-8") as log:
-            running.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
-    for process in running:
-        process.wait()
+            running[log.name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+    if failed := [log for log, process in running.items() if process.wait()]:
+        sys.exit(f"training failed; read {' and '.join(failed)}")
 
 
 def read(name: str, direction: str) -> Pairs:

@@ -1,14 +1,14 @@
-"""Multi30k: train by recipe with several seeds, translate the test sets, score them as the literature does.
+"""Multi30k: train recipes with several seeds, translate the test sets, and score them as in the literature.
 
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k [en-de-r-drop …]    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k score runs/multi30k    # needs sacremoses
-    JUMOK_DATA=path/to/data python -m benchmarks.multi30k time runs/multi30k     # minutes and speed of those runs
+    JUMOK_DATA=path/to/data python -m benchmarks.multi30k time runs/multi30k     # time and speed of these runs
 
 `train` runs all recipes and seeds at the same time, because one small model leaves most of a large GPU idle; --jobs
-limits that. The models of several seeds also translate as an ensemble. Published figures are BLEU of lower-cased text
-tokenised by Moses' script; sacrebleu's cased BLEU stands beside them. Checkpoints are chosen on the validation set.
-What should be said of a run beyond its recipe stands in ABOUT, a JSON file in the folder: {"en-de-luong": "…"}.
-`score` keeps the rows of recipes that the folder has no outputs of.
+limits their number. Models of several seeds also translate as an ensemble. Published results are BLEU of lower-cased
+text tokenised with the Moses script; the tables also have sacrebleu's cased BLEU. The validation set selects the
+checkpoints. ABOUT, a JSON file in the folder, describes what is special about a run: {"en-de-luong": "…"}. `score`
+keeps the rows of recipes without outputs in the folder.
 """
 
 import argparse

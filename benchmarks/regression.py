@@ -1,13 +1,13 @@
-"""Kernel regression of many points: time and memory on a CPU and on a GPU, against what else computes the same.
+"""Kernel regression of many points: time and memory on a CPU and a GPU, compared with other libraries.
 
     python -m benchmarks.regression cpu                    about ten minutes; writes results/regression_cpu.json
     python -m benchmarks.regression check                  on a CUDA GPU: the kernels against float64, half a minute
-    python -m benchmarks.regression gpu [--out FOLDER]     on a CUDA GPU, two minutes; writes regression_gpu.json, again
-                                                           after every row, so that a run cut short leaves its rows
+    python -m benchmarks.regression gpu [--out FOLDER]     on a CUDA GPU, two minutes; writes regression_gpu.json after
+                                                           every row, so an interrupted run keeps its rows
 
-On the CPU every system and case runs in a process of its own; a time is the fastest of three rounds, memory the
-process's peak less that of the same process with 64 points. Who answers too slowly is asked less, and its time
-multiplied; the conditions say so.
+On the CPU, every system and case runs in its own process. A time is the fastest of three rounds, and memory is the
+peak of the process minus that of the same process with 64 points. Slow systems get fewer queries and their time is
+scaled; the conditions say so.
 """
 
 import argparse

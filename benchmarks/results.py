@@ -1,9 +1,9 @@
-"""What benchmarks measured: written as JSON, shown in the documentation as tables made from it.
+"""Write benchmark results as JSON, and the tables of the documentation from them.
 
-    python -m benchmarks.results        brings every table of the READMEs and docs/ up to date
+    python -m benchmarks.results        updates every table in the READMEs and docs/
 
-A page says where a table goes, with all rows of results/NAME.json or those whose id begins with PREFIX, and the row of
-a goal among them:
+A page marks the place of a table. The table has all rows of results/NAME.json, or those whose id begins with PREFIX and
+the row of GOAL; benchmarks/labels.py names its lines and columns.
 
     <!-- table: NAME PREFIX GOAL -->
     <!-- end -->
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jumok
+from benchmarks.commands import MARKED, ROOT
+from benchmarks.labels import LABELS, SYSTEMS_DOWN
 
-ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("JUMOK_RESULTS", ROOT / "benchmarks/results"))
-MARKED = re.compile(r"(<!-- table: (\S+)(?: (\S+))?(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 GOALS = {
     "additive-forward": "B16 T512 d256",
@@ -49,6 +49,7 @@ GOALS = {
     "g2p-2021-low": "low",
     "inflection-kor-large": "large",
     "inflection-kor-small": "small",
+    "low-resource-de-en": "German to English, 4,600 pairs",
     "cora": "cora",
     "citeseer": "citeseer",
     "aer-enfr": "English-French",
@@ -62,6 +63,8 @@ GOALS = {
 """The measurements by which the project is judged, each under exactly this id, and what a table calls it."""
 BESIDE = ("-cased", "-deviation", "-best-join", "-bleu", "-heldout-bleu", "-kept")
 """What the id of a goal may be followed by: another number of the same run. Other work has ids that begin otherwise."""
+OTHER_UNITS = ("-bleu", "-speed", "-kept")
+"""Endings of ids whose number stands on the line of the id without it, in the column of its unit."""
 
 
 class Row(NamedTuple):
@@ -96,18 +99,41 @@ def installed(*packages: str) -> list[str]:
 
 
 def table(name: str, prefix: str = "", goal: str = "") -> str:
-    """A line for each id, a column for each system; the unit stands above the lines, or in them where it is not one."""
+    """A line for each measurement and a column for each system, or the other way round for SYSTEMS_DOWN.
+
+    A standard deviation follows its mean, "63.45 ± 0.22". Several numbers of one system on one line have a column for
+    each unit. If all rows have one unit, it stands in the corner of the table, otherwise in every cell.
+    """
     rows = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["rows"]
     rows = [row for row in rows if row["id"].startswith(prefix) or row["id"] == goal]
-    systems = list(dict.fromkeys(row["system"] for row in rows))
-    units = {row["unit"] for row in rows}
-    found = {(row["id"], row["system"]): row for row in rows}
-    above = units.pop() if len(units) == 1 else ""
-    lines = [f"| {above} | {' | '.join(systems)} |", "|---" * (1 + len(systems)) + "|"]
-    for one in dict.fromkeys(row["id"] for row in rows):
-        cells = [_cell(found.get((one, system)), with_unit=not above) for system in systems]
-        lines.append(f"| {GOALS[one] if one == goal else one.removeprefix(prefix) or one} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    deviations = {(row["id"], row["system"]): row for row in rows if row["id"].endswith("-deviation")}
+    rows = [row for row in rows if (row["id"], row["system"]) not in deviations]
+    ids, units = {row["id"] for row in rows}, {row["unit"] for row in rows}
+    by_unit = any(_base(one) != one and _base(one) in ids for one in ids)
+    with_unit = len(units) > 1 and not by_unit
+    cells: dict[tuple[str, str], str] = {}
+    for row in rows:
+        line = GOALS.get(goal, goal) if row["id"] == goal else _base(row["id"]).removeprefix(prefix) or row["id"]
+        place = line, row["unit"] if by_unit else row["system"]
+        deviation = deviations.get((f"{row['id']}-deviation", row["system"]))
+        cells[place[::-1] if name in SYSTEMS_DOWN else place] = _cell(row, deviation, with_unit=with_unit)
+    corner = units.pop() if len(units) == 1 else ""
+    return _markdown(cells, LABELS.get(name, {}), corner)
+
+
+def _base(one: str) -> str:
+    """The id on whose line this one stands."""
+    return next((one.removesuffix(ending) for ending in OTHER_UNITS if one.endswith(ending)), one)
+
+
+def _markdown(cells: dict[tuple[str, str], str], labels: dict[str, str], corner: str) -> str:
+    lines, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+    heads = " | ".join(labels.get(column, column) for column in columns)
+    text = [f"| {labels.get(corner, corner)} | {heads} |", "|---" * (1 + len(columns)) + "|"]
+    for line in lines:
+        values = " | ".join(cells.get((line, column), "") for column in columns)
+        text.append(f"| {labels.get(line, line)} | {values} |")
+    return "\n".join(text) + "\n"
 
 
 def with_tables(page: str) -> str:
@@ -124,12 +150,11 @@ def cpu() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _cell(row: dict[str, Any] | None, *, with_unit: bool) -> str:
-    if row is None:
-        return ""
+def _cell(row: dict[str, Any], deviation: dict[str, Any] | None, *, with_unit: bool) -> str:
     if row["value"] is None:
         return row["conditions"].partition(";")[0]
-    return f"{_number(row)} {row['unit']}" if with_unit else _number(row)
+    number = _number(row) if deviation is None else f"{_number(row)} ± {_number(deviation)}"
+    return f"{number} {row['unit']}" if with_unit else number
 
 
 def _number(row: dict[str, Any]) -> str:

@@ -1,10 +1,11 @@
-"""How fast recurrent encoder-decoders train on a CUDA GPU, beside a plain PyTorch loop.
+"""Training speed of recurrent encoder-decoders on a CUDA GPU, compared with a plain PyTorch loop.
 
     python -m benchmarks.rnn_gpu [LENGTHS.npy]
 
-All systems train on the same batch of 128 pairs of 32 tokens, in turns; the table has the median turn. Then the whole
-training loop runs from its first step on random words with the lengths of a corpus, whose batches have many shapes:
-source and target tokens of every pair, int [pairs, 2] in a file, or drawn as in Multi30k. Writes rnn_gpu.json.
+All systems train on the same batch of 128 pairs of 32 tokens and take turns; the table shows the median round. Then
+the whole training loop runs from its first step on random tokens with the lengths of a corpus, whose batches have many
+shapes. LENGTHS.npy contains the source and target lengths, int [pairs, 2]; by default they are drawn as in Multi30k.
+Writes rnn_gpu.json.
 """
 
 import json

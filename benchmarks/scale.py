@@ -1,16 +1,17 @@
-"""What training on 10⁸ pairs costs on 8 and on 64 GPUs: measured speed of one GPU and a model of what they send.
+"""Cost of training on 10⁸ pairs with 8 and 64 GPUs, from the measured speed of one GPU and a model of communication.
 
     python -m benchmarks.scale gpu        scale_gpu.json: `jumok train` alone and under torchrun, with DDP and FSDP2
-    python -m benchmarks.scale prepare    scale_prepare.json: pairs prepared a second by one CPU core
-    python -m benchmarks.scale            scale.json: the tables of docs/scale.md, from measured numbers
+    python -m benchmarks.scale prepare    scale_prepare.json: pairs per second that one CPU core prepares
+    python -m benchmarks.scale            scale.json: the tables of docs/scale.md, from these measurements
 
-The model: every GPU computes its batches at the measured speed, and all sum their gradients once an update. A ring
-sends 2 (N - 1) / N · P · 4 bytes through each GPU's link, P being the number of weights (Patarasuk & Yuan 2009), over
-NVLink within a machine and over InfiniBand between machines. After a step that is a CUDA graph, all of it is waited
-for. Where steps run as they are written, as those of several batches do, gradients travel during the backward pass of
-the last batch, except for the last bucket.
+The model: every GPU computes its batches at the measured speed, and all GPUs sum their gradients once per update. A
+ring all-reduce sends 2 (N - 1) / N · P · 4 bytes through the link of each GPU, where P is the number of weights
+(Patarasuk & Yuan 2009), over NVLink within a machine and over InfiniBand between machines. After a step that is a CUDA
+graph, the GPUs wait for all of it. Otherwise, as with several batches per update, communication overlaps the backward
+pass of the last batch, except for the last bucket.
 """
 
+import argparse
 import json
 import random
 import statistics
@@ -28,7 +29,7 @@ import torch
 from torch import nn
 
 from benchmarks.results import FOLDER, Row, cpu, write
-from jumok.data import Batch, DataConfig, FilterConfig, TokenizerConfig, prepare
+from jumok.data import Batch, DataConfig, FilterConfig, TokenizerConfig, prepare, tokenise
 from jumok.models import (
     RnnDecoderConfig,
     RnnEncoderConfig,
@@ -146,13 +147,17 @@ def cost() -> Path:
     """Write scale.json."""
     rate, device = measured("transformer-train", "scale-gpu/Transformer, fused", "scale-gpu/Transformer, as written")
     prepared, where = measured("scale-prepare/pairs a second")
+    first, _ = measured("scale-prepare/pairs a second of the first process")
+    together = min(tokenise.MOST_PROCESSES * prepared, first)
     with torch.device("meta"):
         weights = sum(weight.numel() for weight in transformer().parameters())
     rows = [
         Row("input/tokens a second of one GPU", "jumok", rate, "tok/s", f"400 × 64 tokens, bf16; {device}"),
         Row("input/weights", "jumok", weights / 1e6, "million", "Transformer base, vocabularies of 32,000"),
-        Row("input/pairs prepared a second", "jumok", prepared, "pairs/s", f"one core, {where}"),
-        Row("input/preparing 10⁸ pairs", "jumok", PAIRS / prepared / 3600, "h", "once, by one process"),
+        Row("input/pairs prepared a second", "jumok", prepared, "pairs/s", f"one core, processor time; {where}"),
+        Row("input/preparing 10⁸ pairs", "jumok", PAIRS / prepared / 60, "min", "once, by one core"),
+        Row("input/pairs of the first process", "jumok", first, "pairs/s", f"with others that tokenise; {where}"),
+        Row("input/preparing by 16", "jumok", PAIRS / together / 60, "min", "16 cores; computed, not measured"),
     ]
     for gpus in (1, 8, 64):
         step = update(gpus, 1, rate=rate, weights=weights)
@@ -307,31 +312,48 @@ def answer(process: "subprocess.Popen[str]") -> dict[str, float] | None:
     return None
 
 
-def measure_preparation(pairs: int = 20_000) -> Path:
-    """Write scale_prepare.json: how many pairs are normalised, tokenised and filtered a second."""
+def measure_preparation(pairs: int = 40_000) -> Path:
+    """Write scale_prepare.json: how many pairs are prepared in a second of processor time.
+
+    Alone, a process reads, normalises, tokenises, filters and writes all pairs. With others, it leaves normalising and
+    tokenising to them, and its own time bounds the speed of any number of cores.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(folder, pairs)
         data = DataConfig(source=str(folder / "a.txt"), target=str(folder / "b.txt"))
         config = TokenizerConfig(size=6000, sentences=5000)
         prepare(folder / "data", data, config)  # which also learns the vocabulary
-        rates = []
-        for number in range(REPEATS):  # another limit every time, so that all is tokenised again
-            began = time.perf_counter()
-            prepare(folder / "data", data, config, FilterConfig(max_length=200 + number))
-            rates.append(pairs / (time.perf_counter() - began))
-    spread = f"median of {REPEATS} runs from {min(rates):,.0f} to {max(rates):,.0f}"
-    conditions = f"{pairs:,} pairs of 20 to 40 words, unigram vocabulary of 6,000; {spread}"
-    rows = [Row("scale-prepare/pairs a second", "jumok", round(statistics.median(rates)), "pairs/s", conditions)]
+        limits = iter(range(200, 300))  # another one every time, so that all is tokenised again
+        rates: dict[str, list[float]] = {"pairs a second": [], "pairs a second of the first process": []}
+        for _ in range(REPEATS):
+            for name, alone in zip(rates, (pairs, 1), strict=True):
+                tokenise.ALONE, tokenise.process_count = alone, lambda: 2
+                began = time.process_time()
+                prepare(folder / "data", data, config, FilterConfig(max_length=next(limits)))
+                rates[name].append(pairs / (time.process_time() - began))
+    text = f"{pairs:,} pairs of 20 to 40 words, unigram vocabulary of 6,000; processor time"
+    rows = [
+        Row(
+            f"scale-prepare/{name}",
+            "jumok",
+            round(max(found)),
+            "pairs/s",
+            f"{text}, best of {REPEATS} runs from {min(found):,.0f}",
+        )
+        for name, found in rates.items()
+    ]
     return write("scale_prepare", rows, device=cpu())
 
 
 if __name__ == "__main__":
-    what, *rest = [*sys.argv[1:], ""]
-    works = [work for work in rest if work] or [RNN, WRITTEN]
-    if what == "serve":
-        serve(works)
-    elif what == "gpu":
-        print(measure_gpu(works))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=["cost", "gpu", "prepare", "serve"], default="cost")
+    parser.add_argument("works", nargs="*", default=[RNN, WRITTEN], help="what to measure on a GPU")
+    given = parser.parse_args()
+    if given.what == "serve":
+        serve(given.works)
+    elif given.what == "gpu":
+        print(measure_gpu(given.works))
     else:
-        print(measure_preparation() if what == "prepare" else cost())
+        print(measure_preparation() if given.what == "prepare" else cost())

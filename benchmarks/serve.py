@@ -3,7 +3,7 @@
     python -m benchmarks.serve [MODEL]       defaults to the model that comes with jumok
 
 Each client sends one text after another over its own connection, and the two servers take turns. Throughput is the
-median over the rounds, latency is over all texts; the conditions give the range of the rounds.
+median over the rounds, latency is over all texts; the conditions contain the range of the rounds.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Mixed load on a server on this machine, then SIGTERM under load: ids soak-lost, soak-mixed, soak-p50, soak-p99.
+"""Mixed load on a local server, then SIGTERM under load: ids soak-lost, soak-mixed, soak-p50, soak-p99.
 
     python -m benchmarks.soak [--seconds 75] [--clients 32] [MODEL]
 
-`jumok serve` runs as users start it. Clients send short and long texts and request streams, attention maps, alignments
-and search trees; some disconnect before the end, and bursts exceed the capacity of the queue. Every response is checked
-against the output of the model offline. A lost request has no response; a mixed one has the response to another.
+Starts `jumok serve` as users do. Clients send short and long texts and request streams, attention maps, alignments and
+beam search trees; some disconnect early, and bursts exceed the capacity of the queue. Every response is compared with
+the offline output of the model. A lost request has no response; a mixed one has the response to another request.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""How fast a Transformer trains on a CUDA GPU, beside PyTorch's own and Marian in Hugging Face's transformers.
+"""Training speed of a Transformer on a CUDA GPU, compared with PyTorch's own and Hugging Face's Marian.
 
     python -m benchmarks.train_gpu
 
-Every system is a process of its own that trains the same model on the same batch: Transformer base with a vocabulary of
-32,000, 400 pairs of 64 tokens, bf16, dropout 0.1, label smoothing 0.1, AdamW and clipping. All are built and compiled
-at once, then take turns; the table has the median turn. Writes train_gpu.json.
+Every system trains the same model on the same batch in its own process: a Transformer base with a vocabulary of
+32,000, 400 pairs of 64 tokens, bf16, dropout 0.1, label smoothing 0.1, AdamW and clipping. Some train it again with
+post-norm layers and swish, as in OPUS-MT models. All are built and compiled at once, then take turns; the table shows
+the median round. Writes train_gpu.json.
 """
 
 import json
@@ -15,7 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +29,7 @@ from benchmarks.results import Row, installed, write
 SENTENCES, LENGTH, VOCABULARY = 400, 64, 32_000
 WIDTH, HEADS, HIDDEN, LAYERS, DROPOUT, SMOOTHING = 512, 8, 2048, 6, 0.1, 0.1
 ROUNDS, STEPS = 5, 8
-PATIENCE = 65
+PATIENCE = 240
 """Seconds after which a system that is still compiling is left out."""
 CONDITIONS = (
     f"base {LAYERS}+{LAYERS}, {WIDTH} wide, {SENTENCES} × {LENGTH} tokens, vocabulary {VOCABULARY:,}, bf16, "
@@ -36,8 +39,8 @@ CONDITIONS = (
 Step = Callable[[], object]
 
 
-def jumok(stack: ExitStack, *, fast: bool) -> Step:
-    """The step of `jumok train`."""
+def jumok(stack: ExitStack, *, fast: bool, **layers: Any) -> Step:
+    """The step of `jumok train`, with layers of other kinds than the default."""
     from jumok.data import Batch
     from jumok.layers.gpu.stack import fused_layers
     from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
@@ -50,7 +53,7 @@ def jumok(stack: ExitStack, *, fast: bool) -> Step:
     if not fast:
         loss.runs_on_kernels = lambda states: False
     config = TrainingConfig(fast=fast, label_smoothing=SMOOTHING)
-    sizes = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "layers": LAYERS, "dropout": DROPOUT}
+    sizes = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "layers": LAYERS, "dropout": DROPOUT, **layers}
     model = build_model(
         TransformerEncoderConfig(**sizes),
         TransformerDecoderConfig(**sizes),
@@ -99,7 +102,7 @@ class TorchTransformer(nn.Module):
 class Marian(nn.Module):
     """Marian of Hugging Face's transformers."""
 
-    def __init__(self) -> None:
+    def __init__(self, activation: str = "relu") -> None:
         super().__init__()
         from transformers import MarianConfig, MarianMTModel
 
@@ -107,7 +110,7 @@ class Marian(nn.Module):
         self.model = MarianMTModel(
             MarianConfig(
                 vocab_size=VOCABULARY, decoder_vocab_size=VOCABULARY, d_model=WIDTH, dropout=DROPOUT, pad_token_id=0,
-                max_position_embeddings=LENGTH, activation_function="relu", use_cache=False, **layers,
+                max_position_embeddings=LENGTH, activation_function=activation, use_cache=False, **layers,
             )
         )  # fmt: skip
 
@@ -119,7 +122,7 @@ class Marian(nn.Module):
 _SIZES = {"layers": LAYERS, "attention_heads": HEADS, "ffn_dim": HIDDEN}
 
 
-def peer(kind: type[nn.Module], *, compiled: bool) -> Step:
+def peer(kind: Callable[[], nn.Module], *, compiled: bool) -> Step:
     """A step as a user of PyTorch writes it, forward pass and loss compiled together."""
     model = kind().cuda().train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -150,12 +153,17 @@ def print_error(message: str) -> None:
     print(message, file=sys.stderr)
 
 
+POST_NORM = "post-norm and swish: "
+OPUS_MT = {"norm": "post", "activation": "silu"}
 SYSTEMS: dict[str, Callable[[ExitStack], Step]] = {
     "jumok": lambda stack: jumok(stack, fast=True),
     "jumok as written": lambda stack: jumok(stack, fast=False),
     "nn.Transformer compiled": lambda stack: peer(TorchTransformer, compiled=True),
     "Marian in Hugging Face": lambda stack: peer(Marian, compiled=False),
     "Marian compiled": lambda stack: peer(Marian, compiled=True),
+    f"{POST_NORM}jumok": lambda stack: jumok(stack, fast=True, **OPUS_MT),
+    f"{POST_NORM}jumok as written": lambda stack: jumok(stack, fast=False, **OPUS_MT),
+    f"{POST_NORM}Marian compiled": lambda stack: peer(partial(Marian, "swish"), compiled=True),
 }
 
 
@@ -189,6 +197,19 @@ def ready(process: subprocess.Popen[str], end: float) -> dict[str, float] | None
     return json.loads(line) if line else None
 
 
+def rows_of(name: str, turns: list[dict[str, float]]) -> list[Row]:
+    """Speed and memory of a system."""
+    ids, conditions = ("transformer-train", "training-memory/transformer"), CONDITIONS
+    if name.startswith(POST_NORM):
+        ids, conditions = ("training-post-norm/speed", "training-post-norm/memory"), POST_NORM + CONDITIONS
+    ms, system = statistics.median(turn["ms"] for turn in turns), name.removeprefix(POST_NORM)
+    rate = round(SENTENCES * LENGTH / ms * 1000)
+    return [
+        Row(ids[0], system, rate, "tok/s", f"{conditions}; {ms:.2f} ms a step"),
+        Row(ids[1], system, round(turns[-1]["GiB"], 1), "GiB", conditions),
+    ]
+
+
 def main() -> None:
     names = [name for name in SYSTEMS if "Marian" not in name or find_spec("transformers")]
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.train_gpu"]
@@ -210,11 +231,8 @@ def main() -> None:
     rows = []
     for name, found in turns.items():
         running[name].communicate()
-        ms = statistics.median(turn["ms"] for turn in found)
-        rate = round(SENTENCES * LENGTH / ms * 1000)
-        rows.append(Row("transformer-train", name, rate, "tok/s", f"{CONDITIONS}; {ms:.2f} ms a step"))
-        rows.append(Row("training-memory/transformer", name, round(found[-1]["GiB"], 1), "GiB", CONDITIONS))
-        print(f"{name}: {rate:,} tok/s, {ms:.2f} ms, {found[-1]['GiB']:.1f} GiB", flush=True)
+        rows += rows_of(name, found)
+        print(name, *(f"{row.value:,} {row.unit}" for row in rows[-2:]), sep=", ", flush=True)
     packages = installed("torch", "triton", "transformers")
     rows.sort(key=lambda row: row.id, reverse=True)
     print(write("train_gpu", rows, device=torch.cuda.get_device_name(), packages=packages))

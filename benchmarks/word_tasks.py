@@ -9,11 +9,14 @@ import shutil
 import statistics
 import time
 import traceback
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 RUNS = "runs.jsonl"
+TOGETHER = ", ensemble"
+"""Ends the name of a system whose seeds were tested together."""
 
 
 class Job(NamedTuple):
@@ -28,6 +31,8 @@ class Job(NamedTuple):
     overrides: dict[str, Any]
     test: str
     """The file of test pairs; its columns are those of the recipe."""
+    kept: bool = False
+    """Whether the model stays on disk, for an ensemble of its seeds."""
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -41,10 +46,38 @@ def run_all(jobs: Sequence[Job], folder: Path, *, workers: int, device: str) -> 
     done = {(run["group"], run["language"], run["system"], run["seed"]) for run in read(folder)}
     missing = [(job, str(folder), device) for job in jobs if job.key not in done]
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for found in pool.imap_unordered(_measured, missing):
-            with open(folder / RUNS, "a", encoding="utf-8") as file:
-                file.write(json.dumps(found, ensure_ascii=False) + "\n")
-            print({key: value for key, value in found.items() if key != "outputs"}, flush=True)
+        _write(pool.imap_unordered(_measured, missing), folder)
+
+
+def run_ensembles(jobs: Sequence[Job], folder: Path, *, workers: int, device: str) -> None:
+    """Test the seeds of every kept model together, and those of all systems; as its seed, a run has their number."""
+    together: dict[tuple[str, ...], list[Job]] = defaultdict(list)
+    for job in jobs:
+        if job.kept and _folder(job, folder).exists():
+            together[job.key[:3]].append(job)
+            together[job.key[:2]].append(job)
+    done = {(run["group"], run["language"], run["system"], run["seed"]) for run in read(folder)}
+    of = [
+        (members, str(folder), device)
+        for key, members in together.items()
+        if len(members) > 1 and (len(key) == 3 or len({job.system for job in members}) > 1)
+        if _ensemble_key(members) not in done
+    ]
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        _write(pool.imap_unordered(_tested_together, of), folder)
+
+
+def _ensemble_key(members: Sequence[Job]) -> tuple[str, str, str, int]:
+    """What the run of several models is known by."""
+    systems = " + ".join(dict.fromkeys(job.system for job in members))
+    return members[0].group, members[0].language, f"{systems}{TOGETHER}", len(members)
+
+
+def _write(runs: Iterable[dict[str, Any]], folder: Path) -> None:
+    for run in runs:
+        with open(folder / RUNS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(run, ensure_ascii=False) + "\n")
+        print({key: value for key, value in run.items() if key != "outputs"}, flush=True)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -69,32 +102,63 @@ def _measured(task: tuple[Job, str, str]) -> dict[str, Any]:
 def measure(job: Job, folder: Path, device: str) -> dict[str, Any]:
     """Train a model, and count the test words that it gets entirely right."""
     import jumok
-    from jumok.data import read_pairs
 
-    out = folder / "-".join(map(str, job.key))
+    out = _folder(job, folder)
     shutil.rmtree(out, ignore_errors=True)
-    started = time.monotonic()
+    started, processor = time.monotonic(), time.process_time()
     run = jumok.train(
         job.recipe, out=out, overrides=job.overrides | {"training.seed": job.seed}, device=device, draw=False
     )
-    seconds = time.monotonic() - started
-    data = run.model.trained.recipe.data
-    pairs = list(read_pairs(job.test, columns=data.columns, features=data.features, only=data.only))
-    outputs = [output.text for output in run.model.translate([pair.source for pair in pairs])]
-    right = sum(output == pair.target for output, pair in zip(outputs, pairs, strict=True))
+    seconds, processor = time.monotonic() - started, time.process_time() - processor
+    tested = test(run.model, job.test)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     speed = max((line["tokens_per_second"] for line in lines if "tokens_per_second" in line), default=0.0)
-    shutil.rmtree(out, ignore_errors=True)
+    for spare in ("checkpoints", "data", "tensorboard") if job.kept else ("",):
+        shutil.rmtree(out / spare, ignore_errors=True)
     (valid,) = (value for name, value in run.metrics.items() if name in ("ser", "exact_match"))
     return {
         "valid": valid,
-        "accuracy": 100 * right / len(pairs),
-        "words": len(pairs),
+        **tested,
         "seconds": round(seconds, 1),
+        "processor_seconds": round(processor, 1),
         "test_seconds": round(time.monotonic() - started - seconds, 1),
         "tokens_per_second": round(speed),
-        "outputs": outputs,
     }
+
+
+def test(model: Any, file: str) -> dict[str, Any]:
+    """What a model makes of the test words, and how many it gets entirely right."""
+    from jumok.data import read_pairs
+
+    data = model.trained.recipe.data
+    pairs = list(read_pairs(file, columns=data.columns, features=data.features, only=data.only))
+    outputs = [output.text for output in model.translate([pair.source for pair in pairs])]
+    right = sum(output == pair.target for output, pair in zip(outputs, pairs, strict=True))
+    return {"accuracy": 100 * right / len(pairs), "words": len(pairs), "outputs": outputs}
+
+
+def _folder(job: Job, folder: Path) -> Path:
+    return folder / "-".join(map(str, job.key))
+
+
+def _tested_together(task: tuple[list[Job], str, str]) -> dict[str, Any]:
+    import jumok
+
+    members, folder, device = task
+    name = dict(zip(("group", "language", "system", "seed"), _ensemble_key(members), strict=True))
+    try:
+        model = jumok.load([_folder(job, Path(folder)) for job in members], device=device)
+        valid = test(model, model.trained.recipe.data.valid_pairs)
+        return name | {"valid_accuracy": valid["accuracy"]} | test(model, members[0].test)
+    except Exception as error:  # one that fails must not end the others
+        traceback.print_exc()
+        return name | {"error": str(error)}
+
+
+def largest(ensembles: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of most models."""
+    most = max((run["seed"] for run in ensembles), default=0)
+    return [run for run in ensembles if run["seed"] == most]
 
 
 class Mean(NamedTuple):

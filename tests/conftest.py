@@ -1,5 +1,6 @@
 """What every test shares: one thread per worker, a fixed search for counterexamples, the backends and devices."""
 
+import gc
 import os
 
 # Some CPUs advertise AMX and die using it for bfloat16; and Keras reads its backend when it is imported.
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from support.browser import chromium
+from support.shared import shared
 
 # The same examples every time: a failure seen once is seen again.
 hypothesis.settings.register_profile("jumok", deadline=None, derandomize=True, max_examples=40)
@@ -20,6 +22,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # and in every program that a test starts
 
+
+# What is imported while tests are collected lives to the end: looking through it for garbage costs seconds per worker.
+gc.disable()
 
 SLOW_FIXTURES = {"reverser", "transformer"}
 """Models that take seconds to train."""
@@ -40,6 +45,11 @@ def pytest_collection_modifyitems(config, items):
         keep_first_examples(config, items)
     yield  # -m chooses
     items.sort(key=seconds_of, reverse=True)  # so that no worker begins a long one when the others have finished
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def seconds_of(item):
@@ -96,9 +106,10 @@ def reverser(tmp_path_factory):
     """The folder of a small model that has learnt to write digits backwards; not to be changed."""
     from support.commands import RECIPE, well, write
 
-    folder = tmp_path_factory.mktemp("reverser")
-    well("train", write(folder / "reverse.toml", RECIPE), "--out", folder / "model", "--device", "cpu")
-    return folder / "model"
+    def make(folder):
+        well("train", write(folder / "reverse.toml", RECIPE), "--out", folder / "model", "--device", "cpu")
+
+    return shared(tmp_path_factory, "reverser", make) / "model"
 
 
 @pytest.fixture(scope="session")
@@ -108,6 +119,8 @@ def transformer(tmp_path_factory):
 
     half = "width = 16\nheads = 2\nhidden = 16\nlayers = 2\n"
     text = RECIPE.replace('kind = "rnn"\nwidth = 64\nembedding = 32\n', f'kind = "transformer"\n{half}')
-    folder = tmp_path_factory.mktemp("transformer")
-    well("train", write(folder / "reverse.toml", text), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
-    return folder / "model"
+
+    def make(folder):
+        well("train", write(folder / "reverse.toml", text), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
+
+    return shared(tmp_path_factory, "transformer", make) / "model"

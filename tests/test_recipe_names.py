@@ -31,7 +31,7 @@ def test_a_recipe_of_ones_own_goes_before_and_that_is_said(tmp_path, monkeypatch
     assert find_recipe(Path("dates.toml")) == (Path("dates.toml"), "")
     path, said = find_recipe(Path("dates"))
     assert path == Path("dates.toml")
-    assert said == "the recipe is dates.toml; jumok has one of that name, too, which is not used"
+    assert said == "the recipe is dates.toml; the one of the same name that comes with jumok is not used"
     (tmp_path / "small-cpu").mkdir()
     assert find_recipe(Path("small-cpu"))[0].name == "small-cpu.toml"
 

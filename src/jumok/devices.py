@@ -1,10 +1,10 @@
-"""Devices: which one is meant by a name, two settings of a CPU before PyTorch is loaded, and one before training.
+"""Devices by name, two settings of a CPU before PyTorch is loaded, and one before training.
 
-Some virtual machines show a CPU's AMX matrix units and refuse the permission to use them. oneDNN, which multiplies
-bfloat16 matrices for PyTorch, believes what it is shown, and the program dies of an illegal instruction.
+Some virtual machines advertise the AMX matrix units of a CPU but do not permit their use. oneDNN, which multiplies
+bfloat16 matrices for PyTorch, uses them nevertheless, and the program crashes with an illegal instruction.
 
 OpenMP's threads spin for milliseconds after each operation, waiting for the next. With another program on the same
-cores they spin against it: training was measured to become seventy times slower, and a shorter wait to cost nothing.
+cores this made training seventy times slower in a measurement, while a shorter wait costs nothing.
 """
 
 import os
@@ -23,21 +23,21 @@ KEEP_AT_MOST, MAP_FROM = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
 
 
 def prepare_cpu() -> None:
-    """Settle both, unless the environment or an earlier import of PyTorch already has."""
+    """Apply both settings, unless the environment or an earlier import of PyTorch has decided them."""
     avoid_broken_amx()
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 def avoid_broken_amx() -> None:
-    """Have oneDNN leave AMX alone where it is advertised and cannot be used; elsewhere change nothing."""
+    """Keep oneDNN from using AMX where it is advertised but not permitted; elsewhere change nothing."""
     if not (_advertised() and not _permitted()):
         return
     if "torch" not in sys.modules:
         # oneDNN reads this when PyTorch is loaded.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_AMX)
     elif "ONEDNN_MAX_CPU_ISA" not in os.environ:
-        # Too late for that: do without oneDNN, which is slower but does not end the program.
+        # Too late for that: turn oneDNN off, which is slower but does not crash.
         sys.modules["torch"].backends.mkldnn.set_flags(False)
 
 

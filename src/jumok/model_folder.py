@@ -1,11 +1,11 @@
-"""The folder of a trained model: its files carry checksums, and it is whole at every moment while it is published.
+"""The folder of a trained model: its files have checksums, and readers see a complete model while one is published.
 
     model.safetensors  recipe.toml  tokenizer*.model …    checksums.json holds the SHA-256 of each
     README.md                                             for people, without a checksum
 
-Publishing writes the coming checksums beside the old ones, then everything else, and the weights last; a reader takes
-a file that has either checksum. So whenever publishing is cut short there is no model yet, or a whole one. Reading a
-folder runs no code of its own.
+Publishing writes the new checksums beside the old ones, then everything else, and the weights last; a reader accepts a
+file with either checksum. So if publishing is interrupted, the folder holds no model yet, or a complete one. Reading a
+folder runs no code from it.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
-from jumok.data.tokenizer import SEPARATE, SHARED
+from jumok.data.tokenizer_pair import SEPARATE, SHARED
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
-from jumok.models.weights import Header, read_header
+from jumok.models.weights import WeightsHeader, read_header
 from jumok.settings import MOST_BYTES as MOST_RECIPE_BYTES
 from jumok.settings import parse_toml
 
@@ -35,11 +35,11 @@ Read = TypeVar("Read")
 
 
 class ModelFolder(NamedTuple):
-    """A model's folder that is being read; every file of it is compared with its checksum."""
+    """Reads a model folder, and compares every file with its checksum."""
 
     path: Path
     checksums: list[dict[str, str]]
-    """Those of the folder, and those of the one that is being published in its place."""
+    """The checksums of the folder, and those of a model that is being published in its place."""
 
     def recipe(self) -> dict[str, Any]:
         """The tables of recipe.toml."""
@@ -50,11 +50,11 @@ class ModelFolder(NamedTuple):
         there = [name for name in names if (self.path / name).exists() or any(name in of for of in self.checksums)]
         return {name: self._verified(name, MOST_TOKENIZER_BYTES) for name in there}
 
-    def header(self) -> Header:
+    def header(self) -> WeightsHeader:
         """The names and shapes of the weights; nothing else of them is read."""
         return read_header(_existing(self.path / WEIGHTS), within=self.path)
 
-    def weights(self, header: Header) -> bytes:
+    def weights(self, header: WeightsHeader) -> bytes:
         """The contents of model.safetensors, no more than its header declares."""
         return self._verified(WEIGHTS, header.bytes)
 
@@ -76,7 +76,7 @@ class ModelFolder(NamedTuple):
 
 
 def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:
-    """What `read` makes of a model's folder; again if it fails, as training may have published a better model."""
+    """The result of `read` for a model folder; tried again if it fails, because a run may have published a model."""
     path = model_path(folder)
     if not path.is_dir():
         raise ModelError(f"there is no model folder {path}; `jumok train` writes one")
@@ -87,7 +87,7 @@ def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:
 
 
 def model_path(folder: Any) -> Path:
-    """The path of a model's folder; an ArgumentError for what is no path."""
+    """The path of a model folder; raises an ArgumentError for anything that is not a path."""
     if not isinstance(folder, str | os.PathLike):
         raise ArgumentError(f"folder must be the path of a model's folder, but it is {folder!r}")
     return Path(folder)
@@ -135,13 +135,13 @@ def publish(folder: Path, files: Mapping[str, bytes], readme: str, weights: Path
 
 
 def withdraw(folder: Path) -> None:
-    """Take the model out of a folder, its weights first, so that one of another kind can be published there."""
+    """Remove the model from a folder, its weights first, so that one of another kind can be published there."""
     for name in (WEIGHTS, *TOKENIZERS, COMING, CHECKSUMS):
         (folder / name).unlink(missing_ok=True)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file, completely or not at all."""
     with atomic_write(path) as file:
         file.write(content)
 
@@ -153,7 +153,7 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def _settle(folder: Path) -> None:
-    """Give one set of checksums to files that a publishing which was cut short left with two."""
+    """Write one set of checksums for a folder that an interrupted publishing left with two."""
     if not (folder / COMING).exists():
         return
     try:

@@ -23,7 +23,7 @@ from jumok.settings import (
 )
 
 PLACES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")
-"""Inside the installed package, and beside src/ where jumok is used from its repository."""
+"""Folders of recipes: inside the installed package, or beside src/ in a checkout of the repository."""
 
 PATHS = frozenset(
     {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments", "dataset"}
@@ -66,7 +66,7 @@ def find_recipe(given: Path) -> tuple[Path, str]:
         return given, ""
     own = given.with_name(f"{given.name}.toml")
     if given.suffix != ".toml" and own.is_file():
-        other = "; jumok has one of that name, too, which is not used" if is_name and name in shipped else ""
+        other = "; the one of the same name that comes with jumok is not used" if is_name and name in shipped else ""
         return own, f"the recipe is {own}{other}"
     if is_name and name in shipped:
         return shipped[name], f"the recipe is {name}, which comes with jumok: {shipped[name]}"

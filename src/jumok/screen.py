@@ -12,8 +12,8 @@ def is_launched() -> bool:
     return all(name in os.environ for name in LAUNCHED)
 
 
-def speaks() -> bool:
-    """Whether this process was started alone, or speaks for all that were started together."""
+def prints_messages() -> bool:
+    """Whether this process prints messages: it was started alone, or is the first of those started together."""
     return not is_launched() or os.environ["RANK"] == "0"
 
 

@@ -181,6 +181,49 @@ def test_without_a_mask_everybody_sees_a_nan(name, normalise):
     assert attend(query, key, value, score=random_score(name, 3), normalise=normalise).values.isnan().all()
 
 
+MASKS = {
+    "causal": causal(),
+    "one key at first": causal(offset=-2),
+    "lengths": from_lengths([3, 17]),
+    "an empty sequence": from_lengths([0, 17]),
+    "lengths of both": from_lengths([3, 17], query_lengths=[17, 5]),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("where", ["query", "key", "value"])
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_calls_without_gradients_hide_the_same(mask, where, broken, dtype):
+    """Calls that need no gradient look for NaN in another way, and all but the first skip the checks of arguments."""
+    for row in (1, 16):
+        inputs = random_inputs(queries=17, keys=17, value_dim=3, dtype=dtype)
+        inputs[["query", "key", "value"].index(where)][:, 1, row, 0] = broken
+        wanted = attend(*inputs, visible=MASKS[mask], backend="direct")
+        for _ in range(2):
+            found = attend(*inputs, visible=MASKS[mask])
+            torch.testing.assert_close(found.values, wanted.values, equal_nan=True)
+            torch.testing.assert_close(found.weights(), wanted.weights(), equal_nan=True)
+
+
+@pytest.mark.parametrize("mask", [causal(), from_lengths([3, 16])], ids=["causal", "lengths"])
+def test_without_gradients_hidden_numbers_so_large_that_they_would_overflow_leave_no_trace(mask):
+    clean = random_inputs(queries=16, keys=17, value_dim=3, dtype=torch.float32)
+    large = [tensor.clone() for tensor in clean]
+    large[1][:, :, 16] = large[2][:, :, 16] = 3e38
+    for _ in range(2):
+        torch.testing.assert_close(attend(*large, visible=mask).values, attend(*clean, visible=mask).values)
+
+
+def test_an_infinite_key_whose_scores_are_minus_infinity_makes_those_who_see_it_nan():
+    query, key, value = (tensor.abs() + 0.1 for tensor in random_inputs(queries=17, keys=17, value_dim=3))
+    key[0, 0, 5] = -torch.inf
+    for _ in range(2):
+        found = attend(query, key, value, visible=causal()).values
+        assert found[0, 0, 5:].isnan().all()
+        assert found.isnan().sum() == 12 * 3
+
+
 few_keys = pytest.mark.parametrize(
     ("dtype", "keys"), [(torch.float32, 1), (torch.float32, 15), (torch.float32, 16), (torch.float64, 7)], ids=str
 )

@@ -209,3 +209,12 @@ def test_tensors_of_inference_mode_give_their_weights():
         query, key, value = random_inputs()
         out = attend(query, key, value)
     torch.testing.assert_close(mix(out.weights(), value), out.values)
+
+
+@every_score_and_backend
+def test_results_are_shown_in_one_line_with_their_shapes(name, backend):
+    out = attend(*random_inputs(), score=random_score(name, 3), backend=backend)
+    assert repr(out).startswith("Attended(values=Tensor([2, 3, 4, ")
+    assert "\n" not in repr(out)
+    assert repr(out).endswith(f"weights={out.weights!r})")
+    assert f"{out.weights.call.score_name}, {list(out.weights().shape)}" in repr(out.weights)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from support.commands import BRIEFLY, RECIPE, well, write
+from support.shared import shared
 
 
 @pytest.fixture
@@ -38,7 +39,9 @@ def v():
 @pytest.fixture(scope="session")
 def forgetful(tmp_path_factory):
     """The folder of a model without attention."""
-    folder = tmp_path_factory.mktemp("forgetful")
     recipe = RECIPE.replace("[decoder]\n", '[decoder]\nattention = "none"\n')
-    well("train", write(folder / "fixed.toml", recipe), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
-    return folder / "model"
+
+    def make(folder):
+        well("train", write(folder / "fixed.toml", recipe), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
+
+    return shared(tmp_path_factory, "forgetful", make) / "model"

@@ -20,7 +20,7 @@ from jumok.data.pairs import read_pairs
 from jumok.data.vectors import read_vectors, vector_width
 from jumok.data.word_links import parse_word_links
 from jumok.errors import ArgumentError, DataError, JumokError
-from jumok.graphs.files import from_arrays, read_graph, read_tables
+from jumok.graphs.files import from_arrays, read_graph, read_node_tables
 from jumok.graphs.graph import GraphConfig
 from jumok.graphs.map import find_node
 from jumok.graphs.store import open_graph, write_graph
@@ -168,7 +168,7 @@ def test_arrays_of_prepared_graphs_that_do_not_fit_each_other_are_damage(tmp_pat
 def test_what_no_table_holds_is_named_by_its_line(tmp_path, cell):
     nodes = tmp_path / "nodes.csv"
     nodes.write_bytes(f"label,a\n0,1\n1,{cell}\n".encode())
-    names(refusal(read_tables, str(nodes), str(nodes)), f"{nodes}, line 3")
+    names(refusal(read_node_tables, str(nodes), str(nodes)), f"{nodes}, line 3")
 
 
 def test_a_tag_of_an_image_that_is_a_fraction_where_it_should_be_whole_is_damage():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.graphs.files import from_arrays, read_graph, read_tables
+from jumok.graphs.files import from_arrays, read_graph, read_node_tables
 from jumok.graphs.graph import GraphConfig, SparseTable
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.store import open_graph, write_graph
@@ -111,7 +111,8 @@ def test_arrays_that_are_missing_are_named_with_those_that_are_there():
         ("id,label,a\np,0,1\np,1,2\n", "", "two nodes … 'p'"),
         ("label,a\n0,one\n", "", "nodes.csv, line 2 … a is 'one'"),
         ("label,a\n0,1\n1,-1e300\n", "0,1\n", "nodes.csv, line 3 … a is -1e300"),
-        ("label,a\n0,nan\n1,1\n", "", "node 0 … nan"),
+        ("label,a\n0,nan\n1,1\n", "", "nodes.csv, line 2 … a is nan … finite"),
+        ("label,a,b\n0,1,2\n1,1,-inf\n", "", "nodes.csv, line 3 … b is -inf … finite"),
         ("label,split,a\n0,trian,1\n", "", "nodes.csv, line 2 … split is 'trian'"),
         ("a,b\n0,1\n", "", "nodes.csv … `label` … a, b"),
         ("label,a\n0,1,2\n", "", "nodes.csv, line 2 … 3 columns … 2"),
@@ -123,7 +124,7 @@ def test_arrays_that_are_missing_are_named_with_those_that_are_there():
 def test_tables_name_the_line_at_fault(tmp_path, nodes, edges, facts):
     paths = [str(write(tmp_path / f"{name}.csv", text)) for name, text in (("nodes", nodes), ("edges", edges))]
     with refuses(DataError, facts):
-        write_graph(tmp_path / "data", read_tables(*paths), CONFIG)
+        write_graph(tmp_path / "data", read_node_tables(*paths), CONFIG)
 
 
 def test_files_that_are_no_graphs_are_refused_and_run_no_code(tmp_path):

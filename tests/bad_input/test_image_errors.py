@@ -18,6 +18,7 @@ from jumok.images.pairs import ImagesConfig, read_everything, read_split
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import prepare_images
 from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.models.transformer.decoder import TransformerDecoderConfig
 from jumok.tasks import CAPTIONING, make_recipe
 from jumok.tasks.captioner import Caption
 from support.commands import well, write
@@ -237,6 +238,7 @@ def test_models_that_cannot_be():
     for make, facts in (
         (lambda: build_captioner(grid, RnnDecoderConfig(tied="embeddings"), side=16, vocabulary=9), "image"),
         (lambda: build_captioner(grid, RnnDecoderConfig(copy=True), side=16, vocabulary=9), "decoder.copy = true"),
+        (lambda: build_captioner(grid, TransformerDecoderConfig(copy=True), side=16, vocabulary=9), "decoder.copy ="),
         (lambda: PatchEncoder(PatchEncoderConfig(patch=7), side=16), "encoder.patch = 7 … images.size = 16"),
         (lambda: GridEncoder(GridEncoderConfig(layout="resnet18"), side=16), "images.size = 16 … 32 … 33"),
     ):

@@ -90,7 +90,7 @@ def test_a_model_without_attention_says_so_in_one_line(forgetful):
 
 
 def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_install(reverser, tmp_path):
-    done = jumok("look", reverser, "12", "--target", "\U000f0000", "--out", tmp_path / "map.png")
+    done = jumok("look", reverser, "12", "--target", "\U000f0000", "--words", "--out", tmp_path / "map.png")
     assert done.code == 1
     names(done.err, "font", "apt install")
     assert "12" in done.out
@@ -189,10 +189,13 @@ def test_a_model_that_is_not_there_is_said_before_what_it_should_look_at(tmp_pat
     names(refused("look", "runs/typo", "picture.png"), "no model folder runs/typo")
 
 
+def test_a_model_in_place_of_a_text_is_not_translated_as_its_name(reverser):
+    names(refused("look", reverser, reverser), "is a model folder", '"text"')
+    assert "quotes" not in refused("look", reverser, "runs/typo", "123")
+
+
 def test_words_without_quotes_are_told_of_quotes():
-    done = jumok("look", "two", "days", "ago")
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    names(done.err, '"two days ago"')
+    names(refused("look", "two", "days", "ago"), '"two days ago"')
 
 
 @pytest.mark.parametrize("command", [["look", "two days ago", "--out", "a.png"], ["translate", "--format", "pdf"]])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jumok.errors import ArgumentError
-from jumok.tasks import TASKS
+from jumok.tasks import TASKS, load
 from support.commands import write
 from support.refusals import MODEL_FILES, damage, names, refused, refuses, reseal, write_recipe
 
@@ -68,6 +68,12 @@ def test_what_is_not_the_path_of_a_folder_is_refused(wrong):
     for task in TASKS:
         with refuses(ArgumentError, "folder", "path", repr(wrong)):
             task.load(wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, None, [5]])
+def test_load_refuses_what_is_not_a_folder(wrong):
+    with refuses(ArgumentError, "folder must be the path of a model's folder, but it is"):
+        load(wrong)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "model.safetensors"])

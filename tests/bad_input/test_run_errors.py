@@ -17,8 +17,8 @@ def test_a_run_resumed_with_another_shape_harms_nothing(model):
     before = contents(model)
     said = refused("train", write_recipe(RECIPE), "--out", model, "--resume", "--set=encoder.width=32")
     assert said == (
-        "encoder.width was 64 and is now 32; a resumed run goes on as it was: repeat --set encoder.width=64, put "
-        f"it back in the recipe, or train into another folder than {model}"
+        "encoder.width was 64 and is now 32; a resumed run needs the settings and data it started with: repeat "
+        f"--set encoder.width=64, put it back in the recipe, or train into another folder than {model}"
     )
     assert contents(model) == before
 

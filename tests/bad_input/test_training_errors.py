@@ -17,7 +17,7 @@ from jumok.models.weights import load_weights, read_tensors
 from jumok.tasks.recipes import TranslationTraining
 from jumok.training import TrainingConfig, read_metrics, train
 from jumok.training.checkpoint import checkpoints, write_checkpoint
-from jumok.training.resume import will_go_on
+from jumok.training.resume import can_resume
 from jumok.training.step import autocast
 from support.refusals import contents, damage, names, refuses
 from support.runs import Remarks
@@ -106,7 +106,7 @@ def test_a_state_that_is_none_is_named_and_the_checkpoint_before_is_used(finishe
     path = newest(finished) / "state.json"
     rewrite(path, STATES[name](json.loads(path.read_text())))
     report = Remarks()
-    assert will_go_on(finished, CONFIG, {})
+    assert can_resume(finished, CONFIG, {})
     assert run(finished, report=report, resume=True).state.step == 6
     names(report.said[0], path, "damaged")
     names(report.said[2], "step 4")
@@ -201,10 +201,8 @@ def test_a_folder_with_a_run_is_not_overwritten(finished):
     assert contents(finished) == before
 
 
-def test_resuming_where_there_is_no_checkpoint_starts_anew_and_says_so(tmp_path):
-    report = Remarks()
-    assert run(tmp_path / "run", report=report, resume=True).state.step == 6
-    names(report.said[0], "no checkpoint", tmp_path / "run")
+def test_resuming_where_there_is_no_checkpoint_starts_anew(tmp_path):
+    assert run(tmp_path / "run", resume=True).state.step == 6
 
 
 @pytest.mark.parametrize(
@@ -235,7 +233,7 @@ def test_a_run_of_a_version_with_another_order_of_batches_is_refused_on_resume(t
         del saved["order"]  # as versions wrote it that sorted every epoch anew
         path.write_text(json.dumps(saved))
     with refuses(ConfigError, "another version of jumok", "order"):
-        will_go_on(tmp_path / "run", CONFIG, {})
+        can_resume(tmp_path / "run", CONFIG, {})
 
 
 @pytest.mark.parametrize(
@@ -348,6 +346,11 @@ def test_a_damaged_line_of_metrics_is_named(tmp_path):
 def test_settings_that_cannot_work_are_refused_with_their_values(settings, facts):
     with refuses(ConfigError, facts):
         TranslationTraining(**settings)
+
+
+def test_too_few_steps_for_a_tenth_are_advised_no_warmup():
+    with pytest.raises(ConfigError, match=r"set training\.warmup = 0$"):
+        TranslationTraining(schedule="cosine", steps=5)
 
 
 def test_what_training_cannot_work_with_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import torch
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
 from jumok.models import (
+    Encoding,
     RnnDecoderConfig,
     RnnEncoderConfig,
     TransformerDecoderConfig,
@@ -94,9 +95,19 @@ def test_a_source_longer_than_the_learned_positions_is_refused(model):
         model.encoder(torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.bool))
 
 
-def test_words_are_not_copied_between_different_vocabularies():
+@pytest.mark.parametrize("config", [RnnDecoderConfig(copy=True), TransformerDecoderConfig(copy=True)])
+def test_words_are_not_copied_between_different_vocabularies(config):
     with refuses(ConfigError, "decoder.copy = true", "vocabular", "decoder.copy = false"):
-        build_model(RnnEncoderConfig(), RnnDecoderConfig(copy=True), source_vocabulary=9, target_vocabulary=9)
+        build_model(RnnEncoderConfig(), config, source_vocabulary=9, target_vocabulary=9)
+
+
+def test_a_source_without_tokens_cannot_be_copied():
+    decoder = TransformerDecoder(
+        TransformerDecoderConfig(width=8, heads=2, hidden=8, copy=True), vocabulary=9, encoder_width=7
+    )
+    image = Encoding(torch.randn(2, 4, 7), torch.ones(2, 4).bool(), torch.randn(2, 7))
+    with refuses(ArgumentError, "source tokens", "copy = false"):
+        decoder(image, torch.ones(2, 3, dtype=torch.long))
 
 
 def test_heads_that_do_not_divide_the_width_are_told_the_nearest_width():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jumok.bench import attention, decoding, graphs, peers, regression, training
+from jumok.bench import attention, decoding, graphs, peers, regression, results, training
 from jumok.bench.peers import PlainRnn, PlainTransformer, RnnShape, TransformerShape, jumok_rnn, jumok_transformer
 from jumok.bench.regression import Case
 
@@ -29,6 +29,23 @@ def test_libraries_of_regression_predict_the_same(case):
     torch.testing.assert_close(torch.as_tensor(regression.scikit_learn_prediction(case)()), wanted)
     if case.kernel == "gaussian":
         torch.testing.assert_close(torch.as_tensor(regression.statsmodels_prediction(case)()[0]), wanted)
+
+
+@pytest.mark.filterwarnings("error")
+def test_statsmodels_does_not_warn_above_the_table():
+    regression.statsmodels_prediction(Case("gaussian", 30, 4, 1, 0.1))()
+
+
+def test_decoding_times_the_default_engine_of_a_cpu_and_our_own(monkeypatch):
+    pytest.importorskip("ctranslate2")
+    transformer, *_ = decoding.works(CPU, "small")
+    ours, own, *_ = transformer.systems.items()
+    found = [prepare()() for _, prepare in (ours, own)]
+    assert [name for name, _ in (ours, own)] == ["jumok", "jumok, own engine"]
+    assert [{len(best.ids) for best in rows[0]} for rows in found] == [{6}, {6}]
+    monkeypatch.setattr(decoding, "is_installed", lambda: False)
+    transformer, *_ = decoding.works(CPU, "small")
+    assert "jumok, own engine" not in transformer.systems
 
 
 def count(model):
@@ -60,7 +77,7 @@ def test_every_system_of_training_learns():
 
 @pytest.mark.parametrize("kind", ["GAT", "GATv2"])
 def test_the_plain_form_of_graph_attention_mixes_neighbours_by_weights_that_sum_to_one(kind, monkeypatch):
-    shape, seen = graphs.Shape(20, 60, 2, 3), []
+    shape, seen = graphs.GraphShape(20, 60, 2, 3), []
     monkeypatch.setattr(graphs, "_trained", lambda layer, *_: seen.append(layer) or print)
     graphs._plain(kind, shape, CPU)
     _, target = graphs._edges(shape, CPU)
@@ -69,3 +86,11 @@ def test_the_plain_form_of_graph_attention_mixes_neighbours_by_weights_that_sum_
     reached = target.unique()
     torch.testing.assert_close(values[reached], values[reached[:1]].expand(len(reached), -1))
     assert values[reached].abs().sum() > 0
+
+
+def test_a_subject_can_be_timed_from_python():
+    timings = results.measure("attention", CPU, "small", seconds=0)
+    found = results.results("attention", timings, CPU, "small")
+    assert {row["id"] for row in found["rows"]} == {f"attention/{timing.work}" for timing in timings}
+    assert {row["unit"] for row in found["rows"]} >= {"ms", "times jumok's"}
+    assert found["versions"]["torch"] == torch.__version__

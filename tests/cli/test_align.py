@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from jumok.cli.arguments import BUNDLED
 from jumok.data.word_links import parse_word_links
 from support.commands import jumok, well, write
 
@@ -35,7 +36,7 @@ def two_files(text):
 
 @pytest.mark.slow
 def test_a_line_of_links_for_every_pair_and_empty_lines_stay_empty(reverser, text):
-    lines = well("align", reverser, *two_files(text)).out.split("\n")
+    lines = well("align", reverser, "--words", *two_files(text)).out.split("\n")
     assert len(lines) == len(SOURCE) + 1
     assert lines[1] == lines[-1] == ""
     for line, source, target in zip(lines, SOURCE, TARGET, strict=False):
@@ -45,12 +46,12 @@ def test_a_line_of_links_for_every_pair_and_empty_lines_stay_empty(reverser, tex
 
 
 def test_pairs_come_from_two_files_a_tsv_standard_input_or_compressed_files(reverser, text):
-    wanted = well("align", reverser, *two_files(text)).out
-    assert well("align", reverser, "--source", text / "pairs.tsv").out == wanted
-    assert well("align", reverser, stdin=(text / "pairs.tsv").read_bytes()).out == wanted
+    wanted = well("align", reverser, "--words", *two_files(text)).out
+    assert well("align", reverser, "--words", "--source", text / "pairs.tsv").out == wanted
+    assert well("align", reverser, "--words", stdin=(text / "pairs.tsv").read_bytes()).out == wanted
     for name in ("one", "two"):
         (text / f"{name}.gz").write_bytes(gzip.compress((text / name).read_bytes()))
-    assert well("align", reverser, f"--source={text}/one.gz", f"--target={text}/two.gz").out == wanted
+    assert well("align", reverser, "--words", f"--source={text}/one.gz", f"--target={text}/two.gz").out == wanted
 
 
 @pytest.mark.slow
@@ -66,8 +67,10 @@ def test_the_look_can_be_given_or_is_chosen_and_told(transformer, text):
 
 
 def test_json_holds_the_texts_and_the_links(reverser, text):
-    rows = [json.loads(line) for line in well("align", reverser, *two_files(text), "--json").out.splitlines()]
-    plain = well("align", reverser, *two_files(text)).out.splitlines()
+    rows = [
+        json.loads(line) for line in well("align", reverser, "--words", *two_files(text), "--json").out.splitlines()
+    ]
+    plain = well("align", reverser, "--words", *two_files(text)).out.splitlines()
     assert [row["source"] for row in rows] == SOURCE
     assert [[tuple(link) for link in row["links"]] for row in rows] == [
         sorted(parse_word_links(line, "")) for line in plain
@@ -76,7 +79,7 @@ def test_json_holds_the_texts_and_the_links(reverser, text):
 
 def test_two_directions_are_made_one(reverser, back, text):
     both = [
-        well("align", reverser, *two_files(text), "--reverse", back, "--symmetrise", method).out.splitlines()
+        well("align", reverser, "--words", *two_files(text), "--reverse", back, "--symmetrise", method).out.splitlines()
         for method in ("intersection", "grow-diag", "union")
     ]
     for small, middle, large in zip(*both, strict=True):
@@ -84,7 +87,7 @@ def test_two_directions_are_made_one(reverser, back, text):
 
 
 def test_two_directions_are_joined_by_the_product_of_their_weights(reverser, back, text):
-    both = [*two_files(text), "--reverse", back, "--symmetrise=product"]
+    both = ["--words", *two_files(text), "--reverse", back, "--symmetrise=product"]
     few, some, all_ = (
         well("align", reverser, *both, f"--threshold={least}").out.splitlines() for least in (0.9, 0.5, 0)
     )
@@ -95,27 +98,64 @@ def test_two_directions_are_joined_by_the_product_of_their_weights(reverser, bac
 
 
 def test_a_gold_standard_gives_rates(reverser, text):
-    found = json.loads(well("align", reverser, *two_files(text), f"--gold={text}/gold", "--json").out)
+    found = json.loads(well("align", reverser, "--words", *two_files(text), f"--gold={text}/gold", "--json").out)
     assert found["pairs"] == 4
     assert found["aer"] == pytest.approx(1 - found["recall"], abs=0.35)
-    shown = well("align", reverser, *two_files(text), f"--gold={text}/gold").out
+    shown = well("align", reverser, "--words", *two_files(text), f"--gold={text}/gold").out
     assert "aer" in shown
     assert f"{100 * found['aer']:.2f}" in shown
 
 
 def test_gold_links_past_the_end_are_told_and_dropped(reverser, text):
     write(text / "gold", "0-0 9-9\n\n1-0 0-1\n\n")
-    done = well("align", reverser, *two_files(text), f"--gold={text}/gold", "--json")
+    done = well("align", reverser, "--words", *two_files(text), f"--gold={text}/gold", "--json")
     assert json.loads(done.out)["dropped"] == 1
     assert "line 1: the gold link 9-9" in done.err
 
 
 def test_threshold_and_mutual_links_are_subsets_or_more(reverser, text):
-    best = well("align", reverser, *two_files(text)).out.splitlines()
-    mutual = well("align", reverser, *two_files(text), "--links=mutual").out.splitlines()
-    every = well("align", reverser, *two_files(text), "--links=threshold", "--threshold=0").out.splitlines()
+    best = well("align", reverser, "--words", *two_files(text)).out.splitlines()
+    mutual = well("align", reverser, "--words", *two_files(text), "--links=mutual").out.splitlines()
+    every = well("align", reverser, "--words", *two_files(text), "--links=threshold", "--threshold=0").out.splitlines()
     for one, few, all_ in zip(best, mutual, every, strict=True):
         assert set(few.split()) <= set(one.split()) <= set(all_.split())
+
+
+@pytest.mark.slow
+def test_a_model_of_letters_aligns_them_and_says_so(reverser, tmp_path):
+    pairs = write(tmp_path / "pairs.tsv", "12345\t54321\n\t\n321\t123\n")
+    done = well("align", reverser, "--source", pairs, "--json")
+    first, empty, last = map(json.loads, done.out.splitlines())
+    assert first["tokens"] == {"source": list("12345"), "target": list("54321")}
+    assert empty["links"] == []
+    for row in (first, last):
+        size = len(row["source"])
+        assert [at for _, at in sorted(row["links"], key=lambda link: link[1])] == list(range(size))
+        backwards = sum(one == size - 1 - other for one, other in row["links"])
+        assert backwards >= size - 1
+    note = "the numbers count tokens, from 0: letters of the source, letters of the target; --words counts words\n"
+    assert done.err.count(note) == 1
+    words = well("align", reverser, "--words", "--source", pairs)
+    assert words.out == "0-0\n\n0-0\n"
+    assert "tokens" not in words.err
+
+
+def test_gold_links_of_letters_count_letters(reverser, tmp_path):
+    pairs, gold = write(tmp_path / "pairs.tsv", "123\t321\n"), write(tmp_path / "gold", "0-2 1-1 2-0\n")
+    done = well("align", reverser, "--source", pairs, "--gold", gold, "--json")
+    assert json.loads(done.out)["dropped"] == 0
+
+
+def test_two_directions_with_other_tokens_align_words_only(reverser, tmp_path):
+    pairs = write(tmp_path / "pairs.tsv", "12\t21\n")
+    done = jumok("align", reverser, "--source", pairs, "--reverse", BUNDLED)
+    assert done.code == 1
+    assert done.err.splitlines()[-1].endswith("cut texts into different tokens; align words instead: --words")
+    assert well("align", reverser, "--source", pairs, "--reverse", BUNDLED, "--words").code == 0
+
+
+def test_tokens_need_a_model(text):
+    assert "--tokens needs a model" in jumok("align", *two_files(text), "--tokens").err
 
 
 def test_help_names_the_options():
@@ -130,3 +170,10 @@ def test_without_a_model_links_are_learnt_from_the_text(text):
     done = jumok("align", *two_files(text), "--layer=1")
     assert done.code == 1
     assert "--layer needs a model" in done.err
+
+
+def test_a_line_of_too_many_words_is_named_and_stays_empty():
+    found = well("align", stdin=("a b\tA B\n" * 20 + "a " * 501 + "\tA\n").encode())
+    assert "line 21 has more than 500 words on a side and no links" in found.err
+    assert found.out.split("\n")[20] == ""
+    assert found.out.startswith("0-0 1-1\n")

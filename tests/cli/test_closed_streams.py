@@ -38,13 +38,12 @@ def test_nobody_needs_to_read_messages(tmp_path):
 
 @pytest.mark.slow
 def test_an_error_nobody_reads_is_still_an_exit_code():
-    assert run("inspect nothere", "2>&-").returncode == run("inspect nothere", ">&- 2>&-").returncode == 1
+    assert run("inspect nothere", ">&- 2>&-").returncode == 1
+    assert run("nothing-of-that-name", "2>&-").returncode == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "unbuffered"), [("--help", ""), ("--version", "1"), ("translate --json", ""), ("translate --json", "1")]
-)
+@pytest.mark.parametrize(("command", "unbuffered"), [("--help", ""), ("--version", "1"), ("translate --json", "")])
 def test_who_has_read_enough_ends_a_command_as_any_other_program(command, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     read, write = os.pipe()

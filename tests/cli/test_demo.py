@@ -6,13 +6,17 @@ import resource
 import subprocess
 import sys
 from inspect import signature
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from jumok import load
 from jumok.cli.app import COMMANDS, app, load_command
 from jumok.cli.demo import demo
 from jumok.tasks.demo import ENOUGH_STEPS, demo_recipe, slow_machine_messages
+from support import commands
+from support.runs import state_of
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +62,11 @@ def test_json_is_all_there_is_on_standard_output(tmp_path):
     assert found["pictures"] == [str(tmp_path / "kernels.png"), str(tmp_path / "bandwidths.png")]
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / "file").touch()
-    done = jumok("demo", "--out", str(tmp_path / "file" / "folder"))
-    assert done.returncode == 1
-    assert done.stdout == b""
-    assert done.stderr.decode().splitlines() == [
+    done = commands.jumok("demo", "--out", tmp_path / "file" / "folder")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines() == [
         f"jumok: cannot write into the folder {tmp_path / 'file' / 'folder'} (Not a directory); "
         "choose another with --out"
     ]
@@ -90,13 +92,34 @@ def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatc
     assert (tmp_path / "attention" / "model.safetensors").exists()
     assert " of 1,800 steps in 0.03 minutes: the machine is slow or busy" in result.stderr
     assert "too few to learn much" in result.stderr
+    assert [state_of(tmp_path / name)["step"] for name in ("fixed", "attention")] == [found["steps"]] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("reached", "note"), [(1800, False), (1746, True)])
+def test_both_translators_get_as_many_steps_and_fewer_than_planned_are_noted_under_the_table(
+    tmp_path, monkeypatch, reached, note
+):
+    limits = []
+
+    def train(recipe, folder, say):
+        limits.append((recipe.training.steps, recipe.training.minutes))
+        return SimpleNamespace(model=load(), state=SimpleNamespace(step=reached))
+
+    monkeypatch.setattr("jumok.tasks.demo.train_demo_model", train)
+    monkeypatch.setattr("jumok.tasks.demo.TEST_SENTENCES", 5)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert limits == [(1800, 12), (reached, 0)]
+    table = result.stdout.partition("Exact match")[2].partition("Friday")[0].splitlines()
+    assert ("Both models were trained for 1,746 of 1,800 steps only." in table) == note
 
 
 @pytest.mark.parametrize(
     ("done", "said"),
     [
         (1200, []),
-        (700, ["`jumok demo --minutes 48` gives it more time"]),
+        (700, ["`jumok demo --minutes 48` gives both more time"]),
         (30, ["--minutes 48", "30 steps are too few to learn much"]),
     ],
 )
@@ -144,9 +167,8 @@ def test_help_takes_less_than_half_a_second_of_processor_time():
     assert seconds() - before < 0.5
 
 
-@pytest.mark.slow
 def test_an_unknown_option_is_a_usage_error():
-    assert jumok("demo", "--nonsense").returncode == 2
+    assert CliRunner().invoke(app, ["demo", "--nonsense"]).exit_code == 2
 
 
 def test_the_version_can_be_asked_for():

@@ -24,7 +24,7 @@ def train(folder, report=None, **settings):
     said = report or Remarks({})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "report_to_stderr", lambda: said)
-        demo.train_model(tiny(**settings), folder, said.say)
+        demo.train_demo_model(tiny(**settings), folder, said.say)
     return said.said
 
 

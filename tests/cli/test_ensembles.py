@@ -1,5 +1,7 @@
 """Several models as one, outputs drawn at random and chosen by risk, through the command line and in Python."""
 
+import json
+
 import pytest
 
 import jumok
@@ -41,13 +43,19 @@ def test_an_ensemble_is_evaluated_like_a_model(reverser, tmp_path):
     assert well("evaluate", reverser, reverser, *files, "--json").out == alone
 
 
+@pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
+def test_look_shows_the_mean_attention_of_several_models(transformer, kind):
+    options = ("123", "--target", "321", "--kind", kind, "--tokens", "--json")
+    assert well("look", transformer, transformer, *options).out == well("look", transformer, *options).out
+
+
 def test_samples_repeat_with_their_seed_and_differ_without(reverser):
     hot = ("translate", reverser, "--sample", "--temperature", 3)
     first = well(*hot, "--seed", 1, stdin=TEXT).out
     assert first == well(*hot, "--seed", 1, "--batch", 1, stdin=TEXT).out
     assert first != well(*hot, "--seed", 2, stdin=TEXT).out
     assert first.splitlines()[2] == ""
-    assert len(well(*hot, "--n-best", 3, stdin="123\n").out.split("\t")) in (2, 4, 6)
+    assert len(well(*hot, "--n-best", 3, stdin="123\n").out.split("\t")) == 6
 
 
 def test_the_only_token_that_may_be_drawn_is_that_of_greedy_search(reverser):
@@ -59,6 +67,25 @@ def test_minimum_risk_chooses_among_samples_or_hypotheses(reverser):
     wanted = well("translate", reverser, stdin="123\n98\n").out
     assert well("translate", reverser, "--mbr", 4, stdin="123\n98\n").out == wanted
     assert well("translate", reverser, "--sample", "--mbr", 8, "--temperature", 0.5, stdin="123\n98\n").out == wanted
+
+
+def test_minimum_risk_shows_the_score_that_orders_its_list(reverser):
+    drawn = ("translate", reverser, "--sample", "--mbr", 8, "--temperature", 3, "--n-best", 4)
+    found = json.loads(well(*drawn, "--json", stdin="12345\n").out)
+    expected = [one["expected_chrf"] for one in found["n_best"]]
+    assert len(expected) > 1
+    assert expected == sorted(expected, reverse=True)
+    assert found["expected_chrf"] == expected[0]
+    assert all(one["score"] < 0 for one in found["n_best"])
+    shown = well(*drawn, stdin="12345\n").out.rstrip("\n").split("\t")
+    assert [float(score) for score in shown[1::2]] == expected
+
+
+def test_minimum_risk_chooses_among_what_several_models_write(reverser):
+    wanted = well("translate", reverser, stdin="123\n98\n").out
+    together = ("translate", reverser, reverser)
+    assert well(*together, "--mbr", 4, stdin="123\n98\n").out == wanted
+    assert well(*together, "--sample", "--mbr", 8, "--temperature", 0.5, stdin="123\n98\n").out == wanted
 
 
 def test_settings_of_sampling_need_sampling(reverser):

@@ -115,6 +115,13 @@ def test_the_same_korean_text_scores_100_however_it_is_spelt_in_unicode(tmp_path
     assert "2 lines are not in Unicode's composed form" in done.err
 
 
+def test_words_are_counted_as_the_chosen_tokenizer_cuts_them_before_bleu_is_called_0(tmp_path):
+    file = write(tmp_path / "lines.txt", "我喜欢读书\n")
+    given = ("evaluate", "--output", file, "--reference", file, "--metrics", "bleu")
+    assert "so it is 0" in well(*given).err
+    assert "so it is 0" not in well(*given, "--tokenize", "zh").err
+
+
 @pytest.mark.parametrize(("text", "hint"), [("the old house", True), ("the old house.", False), ("집", True)])
 def test_bleu_of_texts_under_four_words_comes_with_what_counts_instead(tmp_path, text, hint):
     file = write(tmp_path / "lines.txt", f"{text}\n")

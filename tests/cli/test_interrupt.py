@@ -13,6 +13,7 @@ import pytest
 from support.commands import RECIPE, well, write
 from support.runs import assert_same_run
 
+SMALL = ("data.size=200", "data.valid_size=8")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
 
 
@@ -53,7 +54,7 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     code, out, said = interrupted(start(*broken), "step 4/")
     assert (code, out) == (130, "")
     assert "finishing this step and saving; once more to quit at once" in said
-    assert f"all saved in {tmp_path / 'broken'}; go on with the same command and --resume" in said
+    assert f"all saved in {tmp_path / 'broken'}; continue with the same command and --resume" in said
     assert "Traceback" not in said
     assert len(well("translate", tmp_path / "broken", stdin="12\n").out.splitlines()) == 1
     assert "resuming after step" in well(*broken, "--resume").err
@@ -61,7 +62,7 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
 
 
 def endless(folder):
-    changes = ("training.steps=100000", "training.log_every=1", "training.validate_every=50000")
+    changes = ("training.steps=100000", "training.log_every=1", "training.validate_every=50000", *SMALL)
     recipe = write(folder / "r.toml", RECIPE)
     return ["train", recipe, "--out", folder / "run", "--device=cpu", *(f"--set={change}" for change in changes)]
 
@@ -136,7 +137,7 @@ def test_training_goes_on_where_a_closed_terminal_is_ignored(tmp_path):
 @pytest.mark.slow
 def test_a_run_that_is_killed_after_a_validation_leaves_a_whole_model(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
-    changes = ("training.steps=100000", "training.validate_every=4", "training.log_every=2", "data.valid_size=8")
+    changes = ("training.steps=100000", "training.validate_every=4", "training.log_every=2", *SMALL)
     process = start("train", recipe, "--out", tmp_path / "run", "--device=cpu", *(f"--set={one}" for one in changes))
     while not process.stderr.readline().startswith("step 10/"):
         pass
@@ -178,8 +179,8 @@ def running(group):
 @pytest.mark.slow
 def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
-    options = ("--set=training.steps=12", "--set=training.log_every=1", "--set=training.validate_every=6")
-    process = start("train", recipe, "--out", tmp_path / "run", "--device=cpu", *options)
+    changes = ("training.steps=4", "training.log_every=1", "training.validate_every=2", *SMALL)
+    process = start("train", recipe, "--out", tmp_path / "run", "--device=cpu", *(f"--set={one}" for one in changes))
     process.stderr.readline()
     process.stderr.close()  # as `2>&1 | head -1` does
     assert process.wait(timeout=60) == 0
@@ -189,9 +190,7 @@ def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_saves_when_it_has_ended_the_other_end_of_the_pipe_too(tmp_path):
-    recipe = write(tmp_path / "r.toml", RECIPE)
-    options = ("--set=training.steps=100000", "--set=training.log_every=1", "--set=training.validate_every=50000")
-    process = start("train", recipe, "--out", tmp_path / "run", "--device=cpu", *options)
+    process = start(*endless(tmp_path))
     while not process.stderr.readline().startswith("step 4/"):
         pass
     process.stderr.close()  # as `2>&1 | tee log` does

@@ -16,7 +16,7 @@ from support.commands import jumok, well
 
 
 def test_the_map_is_shown_below_the_translation(reverser):
-    translation, heads, *rows, scale = well("look", reverser, "12 34").out.splitlines()
+    translation, heads, *rows, scale = well("look", reverser, "12 34", "--words").out.splitlines()
     assert translation == well("translate", reverser, stdin="12 34\n").out.strip()
     assert heads.split() == ["12", "34", "</s>"]
     assert [row.split()[0] for row in rows] == [*translation.split(), "</s>"]
@@ -43,7 +43,7 @@ def test_layers_and_heads_are_chosen(transformer):
 
 
 def test_a_translation_can_be_given(reverser):
-    found = json.loads(well("look", reverser, "12", "--target", "9 87", "--json").out)
+    found = json.loads(well("look", reverser, "12", "--target", "9 87", "--words", "--json").out)
     assert found["attention"]["target"] == ["9", "87", "</s>"]
     assert "score" not in found
 
@@ -51,17 +51,28 @@ def test_a_translation_can_be_given(reverser):
 def test_tokens_are_shown_instead_of_words(reverser):
     found = json.loads(well("look", reverser, "12 34", "--tokens", "--json").out)
     assert found["attention"]["source"] == ["▁", "1", "2", "▁", "3", "4", "</s>"]
+    subwords = json.loads(well("look", "3 hours", "--tokens", "--json").out)
+    assert len(subwords["attention"]["source"]) > 3  # "3", "hours" and the end
+
+
+def test_a_model_of_letters_shows_tokens_unless_asked_for_words_and_one_of_subwords_words(reverser):
+    letters, tokens = (well("look", reverser, "12 34", *more, "--json").out for more in ((), ("--tokens",)))
+    assert letters == tokens
+    words = json.loads(well("look", reverser, "12 34", "--words", "--json").out)["attention"]
+    assert words["source"] == ["12", "34", "</s>"]
+    assert words["tokens"]["source"] == json.loads(letters)["attention"]["source"]
+    assert json.loads(well("look", "3 hours", "--json").out)["attention"]["source"] == ["3", "hours", "</s>"]
 
 
 def test_the_map_is_written_in_every_form_asked_for(reverser, tmp_path):
     paths = [tmp_path / f"map.{kind}" for kind in ("svg", "html", "json", "png")]
-    done = well("look", reverser, "12 34", *(part for path in paths for part in ("--out", path)))
+    done = well("look", reverser, "12 34", "--words", *(part for path in paths for part in ("--out", path)))
     assert done.err == "".join(f"wrote {path}\n" for path in paths)
     assert AttentionMap.from_json(paths[2].read_text(encoding="utf-8")).source == ("12", "34", "</s>")
 
 
 def test_a_text_translated_in_parts_has_a_map_for_each(reverser, tmp_path):
-    text, more = "123456 654321", ["--max-source", 7, "--out", tmp_path / "map.json"]
+    text, more = "123456 654321", ["--words", "--max-source", 7, "--out", tmp_path / "map.json"]
     done = well("look", reverser, text, *more)
     assert done.err == f"wrote {tmp_path}/map-1.json\nwrote {tmp_path}/map-2.json\n"
     second = AttentionMap.from_json((tmp_path / "map-2.json").read_text(encoding="utf-8"))
@@ -73,7 +84,7 @@ def test_a_text_translated_in_parts_has_a_map_for_each(reverser, tmp_path):
 
 
 def test_a_sentence_longer_than_those_of_training_has_one_map_and_a_warning(reverser):
-    done = well("look", reverser, "123456 654321")
+    done = well("look", reverser, "123456 654321", "--words")
     assert done.out.splitlines()[1].split() == ["123456", "654321", "</s>"]
     assert done.err.startswith("a sentence of 14 tokens was translated whole")
 

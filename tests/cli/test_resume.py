@@ -215,3 +215,8 @@ def test_word_links_by_another_name_are_the_same_links(command):
     well(*guided)
     resumed(guided, "--set=data.alignments=./links")
     assert jumok(*guided, "--resume", "--set=data.alignments=train.a").code == 1
+
+
+def test_a_folder_without_a_run_is_said_before_its_data_are_read_and_a_new_run_begins(command):
+    said = well(*command[:-1], "typo", "--resume").err
+    assert said.index("there is no run to resume in typo; starting a new one") < said.index("tokenising")

@@ -19,7 +19,8 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="processes are found with the help of /proc"),
 ]
-BRIEF = ("--device", "cpu", "--set", "training.validate_every=10", "--set", "training.log_every=2")
+CHANGES = ("training.validate_every=10", "training.log_every=2", "data.size=300", "data.valid_size=8")
+BRIEF = ("--device", "cpu", *(f"--set={change}" for change in CHANGES))
 
 
 class Launched:

@@ -97,6 +97,23 @@ def test_json_is_the_only_thing_on_standard_output(tmp_path):
 
 
 @pytest.mark.slow
+def test_data_are_prepared_first_and_trained_on_later(two_files):
+    recipe = write(two_files / "six.toml", SIX_LINES)
+    command = ["train", recipe, "--out", two_files / "run", *BRIEFLY[:2], "--set=training.metric=loss"]
+    done = well(*command, "--prepare-only")
+    assert done.err.splitlines()[-1] == (
+        f"the data are in {two_files}/run/data, and nothing is trained; the same command without --prepare-only trains"
+    )
+    assert {path.name for path in (two_files / "run").iterdir()} == {"data"}
+    stores = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in (two_files / "run/data").glob("*.store")}
+    assert "tokenising" not in well(*command).err
+    assert stores == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in stores}
+    assert (two_files / "run/model.safetensors").exists()
+    assert "already holds a training run" in jumok(*command, "--prepare-only").err
+    assert "leave out --prepare-only" in jumok(*command, "--prepare-only", "--resume").err
+
+
+@pytest.mark.slow
 def test_set_changes_the_recipe_that_is_saved(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     well("train", recipe, "--out", tmp_path / "run", *BRIEFLY, "--set", "decoder.attention=dot")

@@ -1,6 +1,6 @@
 import pytest
 
-from jumok.analysis.scores.length_bands import joined
+from jumok.analysis.scores.length_bands import join_texts
 from jumok.data import DataConfig, Pair, TokenizerConfig, corpus_pairs, prepare
 from jumok.data.sources import join_sentences
 
@@ -14,7 +14,7 @@ def rows(pairs):
 @pytest.mark.parametrize("together", [(1,), (2, 3), (1, 4), (5, 11)])
 def test_training_texts_are_joined_as_texts_to_compare_on_are(together):
     found = [pair for pair, _ in join_sentences(rows(PAIRS), together)]
-    sources, targets = (joined(side, together) for side in zip(*PAIRS, strict=True))
+    sources, targets = (join_texts(side, together) for side in zip(*PAIRS, strict=True))
     assert sorted((pair.source.strip(), pair.target) for pair in found) == sorted(zip(sources, targets, strict=True))
 
 

@@ -139,6 +139,7 @@ def test_prepared_corpora_are_reused_until_one_changes_but_not_for_a_new_name(tm
         ({"alignments": ""}, "only some corpora of data.mix have alignments"),
         ({"name": "old"}, "two corpora of data.mix are called 'old'"),
         ({"target": ""}, "data.source and data.target belong together"),
+        ({"validate": False}, r"data\.mix\.validate = false, but .* is given to validate on"),
     ],
 )
 def test_a_mixture_that_cannot_be_read_is_refused_with_one_line(
@@ -147,6 +148,18 @@ def test_a_mixture_that_cannot_be_read_is_refused_with_one_line(
     old, new = corpora(tmp_path)
     with pytest.raises(ConfigError, match=said):
         read_section(DataConfig, {"mix": [old, new | change]}, "data").corpora  # noqa: B018
+
+
+def test_a_corpus_that_is_not_validated_on_is_trained_on_whole(tmp_path: Path) -> None:
+    old, new = corpora(tmp_path)
+    new = {key: value for key, value in new.items() if not key.startswith("valid_")} | {"validate": False}
+    data = read_section(DataConfig, {"mix": [old, new]}, "data")
+    prepared = prepare(tmp_path / "data", data, TokenizerConfig(kind="char"))
+    assert list(prepared.held_out) == ["old"]
+    assert isinstance(prepared.train, Mixture)
+    assert list(map(len, prepared.train.datasets)) == [40, 40]
+    with pytest.raises(ConfigError, match=r"no corpus of data\.mix is validated on"):
+        read_section(DataConfig, {"mix": [new | {"name": "a"}, new | {"name": "b"}]}, "data")
 
 
 def test_settings_of_one_corpus_beside_a_mixture_are_refused(tmp_path: Path) -> None:

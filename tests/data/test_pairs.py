@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.data import Pair, read_dataset, read_lines, read_pairs
-from jumok.errors import DataError
+from jumok.errors import ArgumentError, DataError
 
 PAIRS = [Pair("Good morning.", "좋은 아침입니다."), Pair("", "empty"), Pair("a  b ", "é\u2028x\x0by")]
 
@@ -138,3 +138,11 @@ def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path):
 def test_a_pattern_that_names_no_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"\*\.tsv"):
         list(read_pairs(tmp_path / "*.tsv"))
+
+
+def test_a_column_of_features_that_is_not_read_is_refused(tmp_path):
+    path = tmp_path / "forms.tsv"
+    path.write_text("walk\tV;PST\twalked\n")
+    with pytest.raises(ArgumentError, match=r"features names column 2, .* columns = \[\[2, 1\], 3\]"):
+        read_pairs(path, columns=(1, 3), features=(2,))
+    assert list(read_pairs(path, columns=((2, 1), 3), features=(2,))) == [("<V> <PST> walk", "walked")]

@@ -9,7 +9,8 @@ import pytest
 from jumok.data import read_pairs
 from jumok.data.loader import Resampler
 from jumok.data.symbols import feature_symbols, split_symbols, without_symbols
-from jumok.data.tokenizer import Symbols, Tokenizer, TokenizerConfig, TokenizerPair
+from jumok.data.tokenizer import Symbols, Tokenizer, TokenizerConfig
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import DataError
 
 TEXTS = ["the heart is a muscle", "a red apple and a green pear", "the quick brown fox", "심장은 근육입니다"] * 5

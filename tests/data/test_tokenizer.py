@@ -188,3 +188,10 @@ def test_long_texts_are_sampled_down_evenly():
     assert len(set(sampled)) == 500
     assert 4000 < sum(map(int, sampled)) / 500 < 6000
     assert sampled == sample_sentences((str(number) for number in range(10_000)), limit=500)
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_a_tokenizer_tells_whether_it_cuts_numbers_into_digits(split):
+    lines = ["in 1988 we met", "in 1988 they met", "1988 was long ago"] * 30
+    tokenizer = Tokenizer.train(lines, TokenizerConfig(kind="bpe", size=40, split_digits=split))
+    assert tokenizer.splits_digits == split

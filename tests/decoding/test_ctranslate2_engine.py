@@ -13,6 +13,7 @@ import torch
 import jumok
 from jumok.errors import ArgumentError
 from jumok.model_folder import BUNDLED
+from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.translator import Translation, Translator
 from support.commands import jumok as command
 from support.commands import well
@@ -54,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ids(outputs: list[Translation]) -> list[list[tuple[int, ...]]]:
-    return [[ids for _, ids in output.pieces] for output in outputs]
+    return [[part.ids for part in output.pieces] for output in outputs]
 
 
 def both(translator: Translator, sources: list[str], **settings: Any) -> tuple[list[Translation], list[Translation]]:
@@ -175,7 +176,8 @@ def test_a_recording_sees_the_layers_run(folder: Path) -> None:
 def test_int8_translates_nearly_the_same(folder: Path) -> None:
     translator = jumok.load(folder, device="cpu")
     sources = translator.examples(40)
-    pairs = zip(translator.translate(sources), translator.translate(sources, precision="int8"), strict=True)
+    single, eight = (translator.translate(sources, beam=1, precision=precision) for precision in ("float32", "int8"))
+    pairs = zip(single, eight, strict=True)
     assert sum(one.text == other.text for one, other in pairs) >= 0.9 * len(sources)
     assert (folder / "ctranslate2/int8/model.bin").exists()
 
@@ -195,6 +197,16 @@ def test_an_engine_that_is_not_installed_is_named(folder: Path, monkeypatch: pyt
     assert translator.translate(["three days ago"])[0].text == "3일 전"
     with pytest.raises(ArgumentError, match=r'CTranslate2 is not installed: pip install "jumok\[fast\]"'):
         translator.translate(["three days ago"], engine="ctranslate2")
+
+
+def test_a_search_asks_once_whether_the_engine_runs_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, why_not = [], CpuEngines._why_not
+    monkeypatch.setattr(CpuEngines, "_why_not", lambda engines: asked.append(0) or why_not(engines))
+    translator = jumok.load(folder, device="cpu")
+    for engine, times in (("auto", 1), ("ctranslate2", 1), ("jumok", 0)):
+        asked.clear()
+        translator.translate(["three days ago"], engine=engine)
+        assert len(asked) == times, engine
 
 
 def test_samples_and_ensembles_name_our_engine_when_another_was_asked_for(folder: Path) -> None:

@@ -79,3 +79,10 @@ def test_sampling_stops_where_it_is_checked():
 
     with pytest.raises(ArgumentError, match="stop"):
         sample_outputs(AnyLanguage(6), encoding_of([5]), SPECIALS, DecodingConfig(samples=1), [(1, 0)], check)
+
+
+def test_the_unknown_token_is_never_drawn():
+    config = DecodingConfig(samples=200, max_length=4, temperature=3.0)
+    (outputs,) = sample_outputs(AnyLanguage(6), encoding_of([5]), SPECIALS._replace(unk=3), config, [(1, 0)])
+    assert outputs
+    assert not any(3 in output.ids for output in outputs)

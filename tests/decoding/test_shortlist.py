@@ -1,7 +1,9 @@
 """Shortlists: the target words a sentence is likely to need, from alignments of the training text."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,9 +11,11 @@ import jumok
 from jumok.analysis.alignment.shortlist import make_shortlist
 from jumok.data import BOS, EOS, PAD, UNK
 from jumok.data.dataset import write_dataset
+from jumok.data.sources import MixedCorpus
 from jumok.decoding.shortlist import Shortlist, read_shortlist
 from jumok.model_folder import BUNDLED
 from jumok.tasks.cpu_engine import CpuEngines
+from jumok.tasks.translator import TrainedTranslator
 
 TRANSLATIONS = {source: source + 100 for source in range(10, 40)}
 
@@ -56,25 +60,31 @@ def test_a_folder_makes_its_shortlist_from_its_training_text_once(tmp_path: Path
     picks = random.Random(0)
     rows = [[[BOS, *picks.sample(ids, 5), EOS]] * 2 for _ in range(60)]
     write_dataset(tmp_path / "data/train.store", rows, size=200_000)
-    engines = CpuEngines(trained.model, trained.tokenizers, tmp_path)
-    found = engines.shortlist()
+    found = engines_of(trained, tmp_path).shortlist()
     if ids.start > 100:
         assert found is None  # the text of another vocabulary
         return
     assert found is not None
     written = (tmp_path / "shortlist.txt").stat().st_ctime_ns
-    assert CpuEngines(trained.model, trained.tokenizers, tmp_path).shortlist() is not None
+    assert engines_of(trained, tmp_path).shortlist() is not None
     assert (tmp_path / "shortlist.txt").stat().st_ctime_ns == written
 
 
-def test_a_mixture_of_corpora_makes_one_shortlist(tmp_path: Path) -> None:
+def engines_of(trained: TrainedTranslator, folder: Path, **data: Any) -> CpuEngines:
+    """The engines of a model in a folder, with other settings of its data."""
+    return CpuEngines(trained.model, trained.tokenizers, replace(trained.recipe.data, **data), folder)
+
+
+def test_a_mixture_of_corpora_makes_one_shortlist_whatever_an_earlier_run_left_beside_it(tmp_path: Path) -> None:
     trained = jumok.load(BUNDLED, device="cpu").trained
     (tmp_path / "data").mkdir()
     for number, ids in enumerate((range(4, 40), range(60, 100))):
         rows = [[[BOS, *random.Random(row).sample(ids, 5), EOS]] * 2 for row in range(60)]
         write_dataset(tmp_path / f"data/mix-{number}.train.store", rows, size=200_000)
-    write_dataset(tmp_path / "data/mix-0.valid.store", [[[BOS, 200, EOS]] * 2], size=200_000)
-    found = CpuEngines(trained.model, trained.tokenizers, tmp_path).shortlist()
+    for name in ("mix-0.valid", "train", "mix-2.train"):
+        write_dataset(tmp_path / f"data/{name}.store", [[[BOS, 200, EOS]] * 2], size=200_000)
+    mix = tuple(MixedCorpus(source=f"{name}.en", target=f"{name}.ko") for name in ("one", "other"))
+    found = engines_of(trained, tmp_path, corpus="", mix=mix).shortlist()
     assert found is not None
     assert set(found.likely) == {*range(4, 40), *range(60, 100)}
     assert (tmp_path / "shortlist.txt").exists()

@@ -12,7 +12,7 @@ from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.decoding import static_search as module
 from jumok.decoding.beam import longest_outputs, nodes_of
 from jumok.decoding.precision import in_precision, search
-from jumok.decoding.static_search import rounded, searches_of, static_search
+from jumok.decoding.static_search import recorded, rounded, searches_of, static_search
 from jumok.models import (
     RnnDecoderConfig,
     RnnEncoderConfig,
@@ -44,8 +44,10 @@ def sharper(model):
 def transformer(seed=0, **settings):
     torch.manual_seed(seed)
     sizes = {"width": 16, "heads": 2, "hidden": 24, "layers": 2, "position_width": 4} | settings
-    configs = TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes, tied="none")
-    return sharper(build_model(*configs, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY))
+    copy = sizes.pop("copy", False)
+    configs = TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes, copy=copy, tied="none")
+    vocabularies = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": copy}
+    return sharper(build_model(*configs, **vocabularies))
 
 
 def recurrent(seed=0, **settings):
@@ -87,7 +89,14 @@ def test_a_transformer_finds_the_same_hypotheses(positions, settings):
 
 @pytest.mark.parametrize(
     "kind",
-    [{"norm": "post"}, {"key_heads": 1}, {"activation": "swiglu"}, {"activation": "gelu", "norm": "post"}],
+    [
+        {"norm": "post"},
+        {"key_heads": 1},
+        {"activation": "swiglu"},
+        {"activation": "gelu", "norm": "post"},
+        {"copy": True},
+        {"copy": True, "norm": "post"},
+    ],
     ids=str,
 )
 def test_every_kind_of_layer_finds_the_same_hypotheses(kind):
@@ -256,6 +265,7 @@ def test_a_copy_in_another_precision_follows_the_weights():
     [
         transformer(positions="rotary"),
         transformer(norm="post"),
+        transformer(copy=True),
         recurrent(attention="additive", coverage=True),
         recurrent(attention="dot", input_feeding=True, cell="lstm"),
         recurrent(attention="location", reach="local-p"),
@@ -287,3 +297,23 @@ def test_what_is_too_large_for_half_precision_is_searched_again_in_single(monkey
         return search(model, (source, visible), SPECIALS, config, n_best=1)
 
     assert_same(found("fp16"), found("float32"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU records graphs")
+def test_a_recording_that_breaks_off_leaves_random_numbers_and_other_graphs_usable():
+    def draw():
+        torch.cuda.manual_seed(3)
+        graph.replay()
+        return drawn.clone()
+
+    def fail():
+        torch.ones(3, device="cuda").sum().item()  # the host may not wait for what is only recorded
+
+    drawn, graph = torch.zeros(3, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drawn.copy_(torch.rand(3, device="cuda"))
+    before = draw()
+    with pytest.raises(RuntimeError), torch.cuda.stream(torch.cuda.Stream()):
+        recorded(fail, torch.cuda.graph_pool_handle())
+    assert torch.equal(draw(), before)
+    assert torch.rand(3, device="cuda").isfinite().all()

@@ -71,6 +71,15 @@ def test_every_picture_and_local_link_of_a_page_exists(page: Path):
     assert not missing
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_heading_finds_it(page: Path):
+    text = without_code(page.read_text(encoding="utf-8"))
+    targets = [
+        (page.parent / file if file else page, name) for file, name in re.findall(r"\]\(([^)#\s:]*)#([^)]+)\)", text)
+    ]
+    assert [name for file, name in targets if name not in headings(file)] == []
+
+
 def test_every_picture_is_on_some_page():
     shown = {(page.parent / target).resolve() for page in PAGES for target in links(page)}
     assert {path.name for path in (ROOT / "docs/pictures").iterdir() if path not in shown} == set()
@@ -226,8 +235,18 @@ def last_digit(number: str) -> float:
     return 0.0 if not decimals and not exponent else 10.0 ** (int(exponent or 0) - decimals)
 
 
+def without_code(page: str) -> str:
+    return re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+
+
+def headings(page: Path) -> set[str]:
+    """The names by which links reach the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", without_code(page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def links(page: Path) -> set[str]:
     """The local files a page shows or points to."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = without_code(page.read_text(encoding="utf-8"))
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'(?:src|href)="([^"#]+)"', text)
     return {target for target in targets if not re.match(r"[a-z]+:", target)}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.make_settings import MARKED, PAGES, sections, table, with_settings
+from jumok.models.build import DECODERS, ENCODERS
 from jumok.training import TrainingConfig
 from jumok.training.state import MAY_CHANGE
 
@@ -24,6 +25,13 @@ def test_every_section_has_its_table():
 def test_every_setting_is_described():
     for cls in sections().values():
         assert "|  |\n" not in table(cls)
+
+
+@pytest.mark.parametrize(("half", "kinds"), [("encoder", ENCODERS), ("decoder", DECODERS)])
+def test_the_setting_kind_lists_every_kind_of_encoder_and_decoder(half, kinds):
+    for kind in kinds:
+        (row,) = [row for row in table(sections()[f"{half}, kind = {kind}"]).splitlines() if row.startswith("| `kind`")]
+        assert set(re.findall(r'"(\w+)"', row.split("|")[4])) >= kinds.keys()
 
 
 def test_the_page_names_every_setting_of_training_that_a_resumed_run_may_change_and_no_other():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import jumok
+from jumok.data import TokenizerPair
 from jumok.decoding.ctranslate2_model import write_model
 from jumok.errors import ModelError
 from jumok.tasks import TRANSLATION, make_recipe
@@ -26,12 +27,14 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def random_model(**settings: Any) -> TrainedTranslator:
+def random_model(*, copy: bool = False, **settings: Any) -> TrainedTranslator:
     """A small model with random weights and the vocabulary of the bundled one."""
     tokenizers = jumok.load(device="cpu").trained.tokenizers
+    if copy:
+        tokenizers = TokenizerPair(tokenizers.source, tokenizers.source)
     side = {"kind": "transformer", "width": 64, "heads": 4, "hidden": 96, "layers": 2} | settings
     tied = "none" if settings["positions"] == "concatenated" else "output"
-    tables = {"data": {"corpus": "cldr"}, "encoder": side, "decoder": side | {"tied": tied}}
+    tables = {"data": {"corpus": "cldr"}, "encoder": side, "decoder": side | {"tied": tied, "copy": copy}}
     recipe = make_recipe(tables)
     torch.manual_seed(0)
     model = TRANSLATION.build(recipe, tokenizers).eval()
@@ -69,9 +72,10 @@ def test_the_bundled_model_translates_the_same_on_ctranslate2_with_beam_search(t
         assert [names[id] for id in output.pieces[0][1]] == pieces, text
 
 
-def test_a_model_that_ctranslate2_cannot_run_is_refused(tmp_path: Path) -> None:
-    trained = random_model(positions="concatenated")
-    with pytest.raises(ModelError, match="concatenated"):
+@pytest.mark.parametrize("setting", [{"positions": "concatenated"}, {"positions": "added", "copy": True}], ids=str)
+def test_a_model_that_ctranslate2_cannot_run_is_refused(setting: dict[str, Any], tmp_path: Path) -> None:
+    trained = random_model(**setting)
+    with pytest.raises(ModelError, match=list(setting)[-1]):
         write_model(trained.model, trained.tokenizers, tmp_path)
 
 

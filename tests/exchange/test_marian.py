@@ -1,6 +1,5 @@
 """Marian models of Hugging Face, imported: they write what `transformers` writes, token for token."""
 
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -8,30 +7,29 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
 
-from jumok.errors import DataError
-from jumok.exchange.convert import import_model, read_foreign
-from jumok.tasks import load
+from jumok.exchange.convert import read_foreign
+from jumok.tasks import TRANSLATION
 from jumok.tasks.translator import Translator
 from support.commands import well
+from support.hugging_face import (
+    LONGEST,
+    PAIRS,
+    SHAPE,
+    assert_refused,
+    assert_writes,
+    imported_translator,
+    learn,
+    save_sentencepiece,
+)
+from support.serving import serving
 
 transformers = pytest.importorskip("transformers")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-PAIRS = [
-    ("the cat sat on the mat .", "die Katze saß auf der Matte ."),
-    ("a dog runs in the park", "ein Hund läuft im Park"),
-    ("two men are talking", "zwei Männer reden"),
-    ("I like green apples and red wine", "ich mag grüne Äpfel und Rotwein"),
-    ("she reads a long book about history", "sie liest ein langes Buch über Geschichte"),
-    ("the file could not be opened", "die Datei konnte nicht geöffnet werden"),
-    ("how many people live here ?", "wie viele Leute wohnen hier ?"),
-]
-LONGEST = 38
 TEXTS = [
     "the cat runs in the park",
     "two men like apples",
@@ -60,17 +58,6 @@ class Original(NamedTuple):
         return [self.tokenizer.decoder[int(id)] for id in ids]
 
 
-def save_sentencepiece(lines: list[str], path: Path, kind: str) -> list[str]:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines * 10), model_writer=model, vocab_size=60, model_type=kind, minloglevel=5,
-        hard_vocab_limit=False,
-    )  # fmt: skip
-    path.write_bytes(model.getvalue())
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    return [processor.id_to_piece(id) for id in range(3, processor.get_piece_size())]
-
-
 def numbered(pieces: list[str], *, pad_first: bool) -> dict[str, int]:
     names = ["</s>", "<unk>", *(["<pad>"] if pad_first else []), *pieces, ">>deu<<", *([] if pad_first else ["<pad>"])]
     return {piece: id for id, piece in enumerate(dict.fromkeys(names))}
@@ -80,7 +67,7 @@ def make_original(folder: Path, *, kind: str = "unigram", separate: bool = False
     """A small Marian model that has learnt a few sentences, so that its outputs end, saved by `transformers`."""
     folder.mkdir()
     source, target = (
-        save_sentencepiece([pair[side] for pair in PAIRS], folder / name, kind)
+        save_sentencepiece([pair[side] for pair in PAIRS], folder / name, kind, 60)
         for side, name in enumerate(["source.spm", "target.spm"])
     )
     ids = numbered(source if separate else source + target, pad_first=separate)
@@ -92,35 +79,20 @@ def make_original(folder: Path, *, kind: str = "unigram", separate: bool = False
         str(folder / "source.spm"), str(folder / "target.spm"), str(folder / "vocab.json"),
         target_vocab_file=str(folder / "target_vocab.json") if separate else None, separate_vocabs=separate,
     )  # fmt: skip
-    shape: dict[str, Any] = {
-        "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
-        "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 64, "activation_function": "swish",
-        "scale_embedding": True, "max_position_embeddings": 64, "dropout": 0.0,
-    }  # fmt: skip
     pad = target_ids["<pad>"]
     torch.manual_seed(0)
     config = transformers.MarianConfig(
         vocab_size=len(ids), decoder_vocab_size=len(target_ids), pad_token_id=pad, decoder_start_token_id=pad,
         eos_token_id=0, forced_eos_token_id=None, share_encoder_decoder_embeddings=not separate,
-        **{"tie_word_embeddings": not separate} | shape | settings,
+        **{"activation_function": "swish", "scale_embedding": True, "tie_word_embeddings": not separate} | SHAPE
+        | settings,
     )  # fmt: skip
     model = transformers.MarianMTModel(config)
     model.final_logits_bias.normal_(std=0.3)
-    learn(model, tokenizer)
+    learn(model, tokenizer, 80)
     model.generation_config.bad_words_ids = [[pad]]
     model.save_pretrained(folder)
     return Original(folder, model.eval(), tokenizer)
-
-
-def learn(model: Any, tokenizer: Any) -> None:
-    batch = tokenizer([source for source, _ in PAIRS], return_tensors="pt", padding=True)
-    labels = tokenizer(text_target=[target for _, target in PAIRS], return_tensors="pt", padding=True).input_ids
-    labels = labels.masked_fill(labels == tokenizer.pad_token_id, -100)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(80):
-        optimiser.zero_grad()
-        model(**batch, labels=labels).loss.backward()
-        optimiser.step()
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -143,25 +115,12 @@ def opus(tmp_path_factory: pytest.TempPathFactory) -> Original:
     return make_original(tmp_path_factory.mktemp("opus") / "model")
 
 
-@pytest.fixture(scope="module")
-def imported(original: Original, tmp_path_factory: pytest.TempPathFactory) -> Translator:
-    folder = tmp_path_factory.mktemp("imported") / "model"
-    import_model(original.folder, folder)
-    translator: Translator = load(folder, device="cpu")
-    return translator
-
-
 @pytest.mark.parametrize("beam", [1, 5])
 def test_an_imported_model_writes_the_tokens_that_transformers_writes(
     original: Original, imported: Translator, beam: int
 ) -> None:
-    wanted = {text: original.pieces(text, beam) for text in TEXTS}
-    ended = {text: pieces for text, pieces in wanted.items() if len(pieces) < LONGEST}  # limits of length differ
-    assert len(ended) >= 3
-    for text, pieces in ended.items():
-        (output,) = imported.translate([text], beam=beam, max_length=LONGEST, max_ratio=100.0)
-        names = imported.trained.tokenizers.target.pieces
-        assert [names[id] for id in output.pieces[0][1]] == pieces, text
+    texts = TEXTS if beam == 1 else TEXTS[:3]
+    assert_writes(imported, {text: original.pieces(text, beam) for text in texts}, beam, least=2)
 
 
 def test_an_imported_tokenizer_cuts_texts_as_transformers_does(original: Original, imported: Translator) -> None:
@@ -172,6 +131,16 @@ def test_an_imported_tokenizer_cuts_texts_as_transformers_does(original: Origina
         assert ours == [names[id] for id in original.tokenizer(text).input_ids], text
 
 
+def test_an_imported_model_of_a_small_vocabulary_does_not_doubt_what_it_learnt(imported: Translator) -> None:
+    assert [found.warnings() for found in imported.translate([source for source, _ in PAIRS])] == [{}] * len(PAIRS)
+    assert "unknown" in imported.translate(["Привет, как дела?"])[0].warnings()["words"]
+
+
+def test_an_imported_model_says_what_its_own_tokenizer_does_to_numbers(imported: Translator) -> None:
+    assert not imported.trained.recipe.tokenizer.split_digits  # its text had no numbers
+    assert "digits" not in TRANSLATION.describe(imported.trained)["tokenizer"]
+
+
 def test_an_imported_model_translates_shows_its_attention_and_aligns_from_the_command_line(
     opus: Original, tmp_path: Path
 ) -> None:
@@ -180,6 +149,33 @@ def test_an_imported_model_translates_shows_its_attention_and_aligns_from_the_co
     assert json.loads(well("look", out, "two men are talking", "--json").out)
     assert "-" in well("align", out, "--source", "-", stdin="two men are talking ||| zwei Männer reden\n").out
     assert well("translate", out, stdin="two men are talking\n").out.strip()
+
+
+def test_a_tag_that_the_model_does_not_have_is_a_warning(opus: Original, tmp_path: Path) -> None:
+    out = tmp_path / "imported"
+    well("import", opus.folder, "--out", out)
+    lines = ">>deu<< two men\n>>xyz<< two men\n>> two men <<\n>>xyz<< a dog\n"
+    done = well("translate", out, stdin=lines)
+    warnings = [line for line in done.err.splitlines() if "tag" in line]
+    assert warnings == [
+        "line 2: the model has no tag >>xyz<<, so it was translated as text; its tags are >>deu<<",
+        "in all, 2 lines begin with a tag that the model does not have",
+    ]
+    (answer,) = map(json.loads, well("translate", out, "--json", stdin=">>xyz<< two men\n").out.splitlines())
+    assert any("no tag >>xyz<<" in warning for warning in answer["warnings"])
+    assert "no tag >>xyz<<" in well("look", out, ">>xyz<< two men", "--json").err
+
+
+def test_the_server_lists_the_target_languages_of_a_model(opus: Original, tmp_path: Path) -> None:
+    translator = imported_translator(opus.folder, tmp_path / "imported")
+    assert translator.language_choices == ([], ["deu"])
+    with serving({"model": tmp_path / "imported"}) as live:
+        (model,) = live.get("/api/models").json["models"]
+        assert (model["source_languages"], model["target_languages"]) == ([], ["deu"])
+        shown = live.post("/api/attention", {"text": "two men", "to": "deu"}).json
+        assert shown["source"] == [">>deu<<", "two", "men", "</s>"]
+        (answer,) = live.post("/api/translate", {"text": ">>xyz<< two men"}).json["translations"]
+        assert "tag" in [warning["kind"] for warning in answer["warnings"]]
 
 
 def test_offsets_of_an_imported_tokenizer_point_into_the_text_as_it_was_given(imported: Translator) -> None:
@@ -242,20 +238,14 @@ def test_weights_in_several_files_are_read(opus: Original, tmp_path: Path, pickl
         (lambda folder: (folder / "model.safetensors").unlink(), ["pytorch_model.bin"]),
         (lambda folder: in_parts(folder)[0].unlink(), ["model-00001-of-00002.safetensors", "missing"]),
         (lambda folder: in_config(folder, d_model=64), ["config.json", "d_model = 64"]),
+        (lambda folder: in_config(folder, vocab_size=9), ["config.json", "vocab_size = 9"]),
         (lambda folder: in_config(folder, encoder_layers=1), ["numbers of layers in config.json"]),
         (lambda folder: add_id(folder, 99999), ["vocab.json", "99,999"]),
-        (lambda folder: save_sentencepiece(OTHER, folder / "source.spm", "unigram"), ["source.spm", "%", "pieces"]),
+        (lambda folder: save_sentencepiece(OTHER, folder / "source.spm", "unigram", 60), ["source.spm", "%", "pieces"]),
         (shutil.rmtree, ["there is no folder"]),
     ],
 )
 def test_a_folder_that_is_no_whole_marian_model_is_refused_in_one_line(
     opus: Original, tmp_path: Path, damage: Callable[[Path], object], words: list[str]
 ) -> None:
-    folder = tmp_path / "damaged"
-    shutil.copytree(opus.folder, folder)
-    damage(folder)
-    with pytest.raises(DataError) as error:
-        import_model(folder, tmp_path / "out")
-    assert "\n" not in str(error.value)
-    assert all(word in str(error.value) for word in words)
-    assert not (tmp_path / "out").exists()
+    assert_refused(opus.folder, tmp_path, damage, words)

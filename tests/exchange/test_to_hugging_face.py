@@ -1,5 +1,6 @@
 """Models exported for `transformers`: its classes load them and write the tokens that ours write."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 import torch
 
 import jumok
-from jumok.data import Tokenizer, TokenizerPair
-from jumok.data.subwords import settings_of, with_settings
+from jumok.data import EOS, Tokenizer, TokenizerPair
+from jumok.data.subwords import append_settings, settings_of
 from jumok.data.symbols import symbol_pieces
 from jumok.data.tokenizer import Symbols
 from jumok.errors import ModelError
@@ -36,17 +37,20 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def random_model(*, tied: str, tags: tuple[str, ...] = (), language: str = "", **settings: Any) -> TrainedTranslator:
+def random_model(
+    *, tied: str, tags: tuple[str, ...] = (), language: str = "", copy: bool = False, **settings: Any
+) -> TrainedTranslator:
     """A small model with random weights and the vocabulary of the bundled one."""
     tokenizers = jumok.load(device="cpu").trained.tokenizers
     tokenizers = tokenizers._replace(source=tokenizers.source.with_symbols(Symbols(tags)))
     if language:
         tokenizers = tokenizers._replace(target=speaking(tokenizers.target, language))
-    if tied in ("all", "embeddings"):
+    if copy or tied in ("all", "embeddings"):
         tokenizers = TokenizerPair(tokenizers.source, tokenizers.source)
     side = {"kind": "transformer", "width": 64, "heads": 4, "hidden": 96, "layers": 2} | settings
-    tables = {"data": {"corpus": "cldr"}, "encoder": side, "decoder": side | {"tied": tied, "heads": 2}}
-    recipe = make_recipe(tables)
+    own = {"tied": tied, "heads": 2, "copy": copy}
+    tables = {"data": {"corpus": "cldr"}, "encoder": side, "decoder": side | own}
+    recipe = make_recipe(tables | {"filter": {"max_length": settings.get("longest", 257) - 1}})
     torch.manual_seed(0)
     model = TRANSLATION.build(recipe, tokenizers).eval()
     with torch.no_grad():
@@ -58,13 +62,19 @@ def random_model(*, tied: str, tags: tuple[str, ...] = (), language: str = "", *
 def speaking(tokenizer: Tokenizer, language: str) -> Tokenizer:
     """The tokenizer of a model of several languages, set to one."""
     model = tokenizer.model + symbol_pieces([f">>{language}<<"])
-    return Tokenizer(with_settings(model, settings_of(tokenizer.model))).with_language(language)
+    return Tokenizer(append_settings(model, settings_of(tokenizer.model))).with_language(language)
+
+
+@functools.lru_cache(1)
+def opened(folder: Path) -> tuple[Any, Any]:
+    """The model and the tokenizer that the classes of `transformers` find in a folder."""
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def written_by_transformers(folder: Path, text: str, *, beam: int, longest: int) -> tuple[list[str], str]:
-    """The pieces that the classes of `transformers` write, and their text."""
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    """The pieces that they write, and their text."""
+    model, tokenizer = opened(folder)
     (ids,) = model.generate(**tokenizer([text], return_tensors="pt"), num_beams=beam, max_length=longest + 2)
     names = [tokenizer.decoder[int(id)] for id in ids]
     return [name for name in names[1:] if name not in ("<pad>", "</s>")], tokenizer.decode(
@@ -100,6 +110,20 @@ def test_the_bundled_model_translates_the_same_in_transformers(tmp_path: Path) -
     assert "ForConditionalGeneration" in said or "MarianMTModel" in said
 
 
+def test_transformers_stops_where_the_positions_of_the_model_end(tmp_path: Path) -> None:
+    trained = random_model(tied="all", norm="pre", positions="learned", longest=16)
+    with torch.no_grad():
+        trained.model.decoder.output.bias[EOS] = -1e4  # outputs that never end
+    export_model(trained, tmp_path)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for beam in (1, 4):
+        (ids,) = model.generate(**tokenizer(["three days ago"], return_tensors="pt"), num_beams=beam)
+        (output,) = Translator(trained).translate(["three days ago"], beam=beam, max_ratio=100.0)
+        assert len(output.pieces[0][1]) == 15
+        assert len(ids) == 1 + 15 + 1
+
+
 @pytest.mark.parametrize("tied", ["all", "output"])
 def test_transformers_keeps_the_tags_of_a_text(tied: str, tmp_path: Path) -> None:
     trained = random_model(tied=tied, tags=("<b>", "<medical>"))
@@ -119,6 +143,7 @@ def test_transformers_keeps_the_tags_of_a_text(tied: str, tmp_path: Path) -> Non
         ({"positions": "learned", "norm": "post"}, "learned"),
         ({"activation": "swiglu"}, "swiglu"),
         ({"key_heads": 2}, "key_heads"),
+        ({"copy": True}, "decoder.copy = true"),
         ({"language": "de"}, "begin with a language, de"),
         ({"norm": "post", "tags": ("<b>",)}, "<b>"),
     ],
@@ -137,3 +162,11 @@ def test_only_models_that_normalise_after_a_sublayer_are_marian_models(tmp_path:
     done = command("export", BUNDLED, "--to", "marian-hf", "--out", tmp_path / "out")
     if done.code:
         assert done.err.count("\n") == 1
+
+
+def test_transformers_writes_no_more_than_learnt_positions_allow(tmp_path: Path) -> None:
+    export_model(random_model(tied="none", norm="pre", positions="learned", longest=16), tmp_path)
+    model, tokenizer = opened(tmp_path)
+    (ids,) = model.generate(**tokenizer(["three"], return_tensors="pt"), num_beams=1)
+    assert model.generation_config.max_length == 17  # the last token is not read
+    assert len(ids) <= 17

@@ -61,6 +61,8 @@ def random_model(encoder: dict[str, Any], decoder: dict[str, Any], *, tags: tupl
     """A small model with random weights and the vocabulary of the bundled one."""
     tokenizers = jumok.load(device="cpu").trained.tokenizers
     tokenizers = tokenizers._replace(source=tokenizers.source.with_symbols(Symbols(tags)))
+    if decoder.get("copy"):
+        tokenizers = TokenizerPair(tokenizers.source, tokenizers.source)
     recipe = make_recipe({"data": {"corpus": "cldr"}, "encoder": encoder, "decoder": decoder})
     torch.manual_seed(0)
     model = TRANSLATION.build(recipe, tokenizers).eval()
@@ -126,3 +128,6 @@ def test_models_without_graphs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="reach"):
         export_model(local, tmp_path)
     assert "location" in str(why_not(random_model(RNN, RNN | {"attention": "location"})))
+    for decoder in (RNN, TRANSFORMER):
+        copying = random_model(TRANSFORMER, decoder | {"copy": True})
+        assert why_not(copying) == "decoder.copy = true has no ONNX graph"

@@ -68,6 +68,22 @@ def test_nodes_with_very_many_edges_get_larger_programs(kind, loops, value_dropo
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("loops", "edge_width"), [(True, None), (False, 3)])
+def test_several_hops_give_what_the_definition_gives(kind, loops, edge_width, monkeypatch):
+    torch.manual_seed(0)
+    layer = kind(in_width=6, out_width=8, heads=2, self_loops=loops, edge_width=edge_width, hops=3).to(DEVICE)
+    index = torch.randint(12, (2, 50), device=DEVICE)
+    inputs = [torch.randn(12, 6, device=DEVICE)]
+    inputs += [torch.randn(50, edge_width, device=DEVICE)] if edge_width else []
+    upstream = torch.randn(12, 8, device=DEVICE)
+    fused = outcome(layer, inputs, index, upstream)
+    for got, want in zip(
+        fused, by_definition(monkeypatch, lambda: outcome(layer, inputs, index, upstream)), strict=True
+    ):
+        torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_kernels_run_and_the_definition_does_not(kind, monkeypatch):
     layer = kind(in_width=4, out_width=8, heads=2).to(DEVICE)
     monkeypatch.setattr(kind, "_attend", None)

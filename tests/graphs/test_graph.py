@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from jumok.graphs import graph as graphs
 from jumok.graphs import store as graph_store
-from jumok.graphs.files import COLOURS, SYMBOLS, from_pyg, planted_graph, read_graph, read_tables
+from jumok.graphs.files import COLOURS, SYMBOLS, from_pyg, planted_graph, read_graph, read_node_tables
 from jumok.graphs.graph import GraphConfig, SparseTable
 from jumok.graphs.store import open_graph, prepare_graph, write_graph
 from support.graphs import CONFIG, raw_graph, stored
@@ -105,7 +105,7 @@ def test_names_that_look_the_same_are_the_same_however_they_are_spelt_in_unicode
         f"id\tlabel\tx\n{composed}\t개\t1\n너\t{normalize('NFD', '개')}\t2\n", encoding="utf-8"
     )
     (tmp_path / "edges.tsv").write_text(f"{letters}\t너\n", encoding="utf-8")
-    raw = read_tables(str(tmp_path / "nodes.tsv"), str(tmp_path / "edges.tsv"))
+    raw = read_node_tables(str(tmp_path / "nodes.tsv"), str(tmp_path / "edges.tsv"))
     assert raw.edges.tolist() == [[0], [1]]
     assert list(raw.class_names) == ["개"]
 

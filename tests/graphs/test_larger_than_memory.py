@@ -22,7 +22,8 @@ from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph
 from jumok.tasks.node_classification import NodeClassificationTask, held_out_scores
 from jumok.graphs.batches import GraphBatches, whole_graph
-from jumok.training import TrainingConfig, train
+from jumok.tasks.recipes import GraphTraining
+from jumok.training import train
 
 def held():
     status = Path("/proc/self/status").read_text()
@@ -31,7 +32,7 @@ def held():
 def learn(steps):
     torch.manual_seed(1)
     model = GraphAttentionNetwork(GatConfig(width=8, heads=2, dropout=0.0), features=graph.width, classes=graph.classes)
-    config = TrainingConfig(steps=steps, learning_rate=0.02, warmup=1)
+    config = GraphTraining(steps=steps, learning_rate=0.02, warmup=1)
     batches = GraphBatches(graph, graph.train, sampling, layers=2)
     train(model, batches, config, folder=Path(sys.argv[1]) / f"run{steps}", task=NodeClassificationTask())
     return held_out_scores(model.eval(), GraphBatches(graph, graph.test, sampling, layers=2, training=False))

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.nn import GATConv, GATv2Conv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from jumok.graphs import edges
 from jumok.graphs.layers import GraphAttention, GraphAttentionV2
@@ -265,3 +266,33 @@ def test_gat_ranks_neighbours_alike_for_every_node_and_gat_v2_need_not():
     assert (favourites(layer_of(GraphAttention)) == favourites(layer_of(GraphAttention))[:1]).all()
     dynamic = favourites(layer_of(GraphAttentionV2))
     assert (dynamic != dynamic[:1]).any()
+
+
+@pytest.mark.parametrize("hops", [1, 3])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_degree_exponent_divides_the_weights_by_degrees_and_normalises_them_again(kind, hops):
+    x, edge_index, _ = random_graph(loops=True)
+    edge_index = edge_index.unique(dim=1)
+    plain, with_degrees = (layer_of(kind, hops=hops, degree_exponent=power)(x, edge_index) for power in (0.0, 0.5))
+    loops = torch.arange(8).expand(2, -1)
+    source, target = torch.cat([edge_index, loops], 1)
+    weights, found = (torch.cat([out.weights(), out.weights.loops()]) for out in (plain, with_degrees))
+    degrees = torch.bincount(target[(weights > 0).any(1)], minlength=8)  # a loop that is given is not added
+    divided = weights / degrees[source, None].sqrt()
+    sums = torch.zeros(8, 3, dtype=torch.float64).index_add(0, target, divided)
+    assert torch.allclose(found, divided / sums[target])
+    assert not torch.allclose(plain.values, with_degrees.values)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_without_scores_a_degree_exponent_of_one_half_ranks_neighbours_as_gcn_does(kind):
+    x, edge_index, _ = random_graph()
+    edge_index = edge_index.unique(dim=1)
+    layer = layer_of(kind, degree_exponent=0.5)
+    for vector in (layer.source_vector, layer.target_vector) if kind is GraphAttention else (layer.vector,):
+        torch.nn.init.zeros_(vector)
+    (_, target), wanted = gcn_norm(edge_index, num_nodes=8, dtype=torch.float64)
+    wanted = wanted / wanted.new_zeros(8).index_add(0, target, wanted)[target]
+    out = layer(x, edge_index)
+    found = torch.cat([out.weights(heads=[0]), out.weights.loops(heads=[0])])
+    assert torch.allclose(found[:, 0], wanted)

@@ -45,9 +45,10 @@ def whole(network, graph):
     return out.logits, matrices
 
 
+@pytest.mark.parametrize("degree_exponent", [0.0, 0.5])
 @pytest.mark.parametrize("loops", [True, False])
-def test_weights_are_those_the_whole_graph_gives(graph, loops):
-    config = GatConfig(width=8, heads=2, output_heads=2, self_loops=loops)
+def test_weights_are_those_the_whole_graph_gives(graph, loops, degree_exponent):
+    config = GatConfig(width=8, heads=2, output_heads=2, self_loops=loops, degree_exponent=degree_exponent)
     network = GraphAttentionNetwork(config, features=3, classes=3).eval()
     with torch.no_grad():
         logits, matrices = whole(network, graph)
@@ -63,6 +64,20 @@ def test_weights_are_those_the_whole_graph_gives(graph, loops):
         assert len(around) == len(set(graph.sources[graph.starts[node] : graph.starts[node + 1]]) - {node})
         assert shown.layout.predicted == graph.class_name(int(logits[node].argmax()))
         assert shown.source[: len(rows)] == shown.target == tuple(f"노드 {number}" for number in rows)
+
+
+def test_a_layer_of_several_hops_also_shows_the_attention_of_the_neighbours(graph):
+    network = GraphAttentionNetwork(GatConfig(layers=1, width=8, heads=2, hops=(3,)), features=3, classes=3).eval()
+    with torch.no_grad():
+        logits, (matrix,) = whole(network, graph)
+    shown = graph_map(network, graph, 11)
+    numbers = list(shown.layout.numbers)
+    rows = numbers[: len(shown.target)]
+    assert len(rows) > 1
+    torch.testing.assert_close(shown.weights[0], matrix[:, rows][:, :, numbers], atol=1e-5, rtol=0)
+    assert shown.layout.predicted == graph.class_name(int(logits[11].argmax()))
+    assert shown.layout.probability == pytest.approx(logits[11].softmax(-1).max().item(), abs=1e-5)
+    draw.to_svg(shown)
 
 
 def test_a_layer_with_fewer_heads_has_their_average_in_the_place_of_the_others(graph):

@@ -112,11 +112,19 @@ def test_a_node_without_neighbours_sees_itself_or_nothing():
 
 def test_dropout_of_inputs_weights_and_values_is_for_training_only():
     x, edges = random_graph()
-    for name in ("dropout", "attention_dropout", "value_dropout"):
+    for name in ("dropout", "attention_dropout", "value_dropout", "node_dropout"):
         network = GraphAttentionNetwork(GatConfig(**{**QUIET, name: 0.5}), features=12, classes=3)
         assert not torch.equal(network(x, edges).logits, network(x, edges).logits), name
         network.eval()
         assert torch.equal(network(x, edges).logits, network(x, edges).logits), name
+
+
+@pytest.mark.parametrize("form", [torch.clone, sparse], ids=["dense", "sparse"])
+def test_node_dropout_hides_all_features_of_a_node_or_none(form):
+    network = GraphAttentionNetwork(GatConfig(node_dropout=0.5, **QUIET), features=12, classes=3)
+    found = network._drop_nodes(form(torch.ones(200, 12)))
+    rows = (found if isinstance(found, torch.Tensor) else found.dense()).unique(dim=0)
+    assert torch.equal(rows, torch.stack([torch.zeros(12), torch.full((12,), 2.0)]))
 
 
 def test_the_penalty_is_half_the_squares_of_all_weights_but_biases():

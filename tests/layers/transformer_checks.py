@@ -9,7 +9,8 @@ from torch import nn
 
 from jumok.data import Batch
 from jumok.layers.gpu import stack
-from jumok.layers.gpu.transformer import add_norm, linear, linear_relu
+from jumok.layers.gpu.transformer import add_norm, linear, linear_activation
+from jumok.layers.transformer import Residual
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.training import batch_loss
 from jumok.training.loss import TargetTokens
@@ -61,6 +62,42 @@ def test_a_residual_connection_with_its_norm_is_as_accurate_as_plain_torch(rows,
     check_errors(ours, rounded, exact, dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize(("rows", "width"), [(1, 7), (63, 16), (5, 129), (3, 1030)])
+def test_the_norm_after_a_residual_connection_is_as_accurate_as_plain_torch(rows, width, dropout, dtype):
+    torch.manual_seed(rows)
+    norm, x, above, over = norm_of(width), *(torch.randn(1, rows, width, device=DEVICE) for _ in range(3))
+    change = torch.randn(1, rows, width, device=DEVICE).to(dtype)
+    seed = stack.draw_seeds(1, x)[0] if dropout else None
+    kept = factors(x, dropout, seed)
+
+    def outcome(join, x, change, norm):
+        x, change = (part.detach().requires_grad_() for part in (x, change))
+        y, normed = join(x, change, norm)
+        total = (y * above).sum() + (normed.to(y.dtype) * over).sum()
+        return [y.detach(), normed.detach(), *torch.autograd.grad(total, [x, change, *norm.parameters()])]
+
+    def plain(x, change, norm):
+        y = norm(x + kept * change)
+        return y, y.to(dtype).to(y.dtype) if y.dtype == torch.float32 else y
+
+    exact = outcome(plain, x.double(), change.double(), copy.deepcopy(norm).double())
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        ours = outcome(lambda *given: add_norm(*given, dropout=dropout, seed=seed, post=True), x, change, norm)
+    assert (ours[0].dtype, ours[1].dtype) == (torch.float32, dtype)
+    check_errors(ours, outcome(plain, x, change, norm), exact, dtype)
+    assert errors(ours[:1], exact[:1])[0] < 1e-5  # what continues the residual stream is never rounded to bf16
+
+
+def factors(x, dropout, seed):
+    """What dropout with this seed multiplies every number by."""
+    if not dropout:
+        return torch.ones_like(x)
+    y, _ = add_norm(torch.zeros_like(x), torch.ones_like(x), norm_of(x.shape[-1]), dropout=dropout, seed=seed)
+    return y.detach()
+
+
 def test_dropout_is_the_same_backward_and_another_with_another_seed():
     x, change = torch.zeros(1, 50, 64, device=DEVICE), torch.ones(1, 50, 64, device=DEVICE, requires_grad=True)
     norm, seeds = nn.LayerNorm(64).to(DEVICE), stack.draw_seeds(2, x)
@@ -73,10 +110,11 @@ def test_dropout_is_the_same_backward_and_another_with_another_seed():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
 @pytest.mark.parametrize(("rows", "width", "hidden"), [(1, 8, 5), (65, 16, 129), (130, 8, 33)])
-def test_a_linear_map_with_its_relu_is_as_accurate_as_plain_torch(rows, width, hidden, dtype):
+def test_a_linear_map_with_its_activation_is_as_accurate_as_plain_torch(rows, width, hidden, activation, dtype):
     torch.manual_seed(rows)
-    layer, x = nn.Linear(width, hidden).to(DEVICE), torch.randn(1, rows, width, device=DEVICE)
+    layer, x = nn.Linear(width, hidden).to(DEVICE), 4 * torch.randn(1, rows, width, device=DEVICE)
     over = torch.randn(1, rows, hidden, device=DEVICE)
 
     def outcome(function, x, layer):
@@ -85,11 +123,12 @@ def test_a_linear_map_with_its_relu_is_as_accurate_as_plain_torch(rows, width, h
         return [out.detach(), *torch.autograd.grad((out * over).sum(), [x, *layer.parameters()])]
 
     def plain(x, layer):
-        return layer(x).relu()
+        return getattr(F, activation)(layer(x))
 
     exact = outcome(plain, x.double(), copy.deepcopy(layer).double())
     with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        ours, reference = outcome(linear_relu, x, layer), outcome(plain, x, layer)
+        ours = outcome(lambda x, layer: linear_activation(x, layer, activation), x, layer)
+        reference = outcome(plain, x, layer)
     check_errors(ours, reference, exact, dtype)
 
 
@@ -123,25 +162,60 @@ def batch_of(rows, source, target):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"activation": "gelu"}, {"positions": "rotary", "key_heads": 1}, {"norm": "post"}, {"activation": "swiglu"}],
+    [
+        {},
+        {"activation": "gelu"},
+        {"positions": "rotary", "key_heads": 1},
+        {"norm": "post"},
+        {"norm": "post", "activation": "silu", "positions": "added"},  # as OPUS-MT
+        {"norm": "post", "activation": "gelu", "activation_dropout": 1e-9},
+        {"activation": "swiglu"},
+    ],
 )
-def test_a_fused_model_has_the_losses_and_gradients_of_the_model_as_written(options, monkeypatch):
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_fused_model_has_the_losses_and_gradients_of_the_model_as_written(options, dropout, monkeypatch):
     torch.manual_seed(0)
-    sizes = {"width": 12, "heads": 2, "hidden": 20, "layers": 2, "dropout": 0.0, **options}
+    sizes = {"width": 12, "heads": 2, "hidden": 20, "layers": 2, "dropout": dropout, **options}
     model = build_model(
         TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes), source_vocabulary=9, target_vocabulary=9
     ).to(DEVICE)
-    batch = batch_of(3, 5, 4)
+    model.encoder.tokens.dropout.p = model.decoder.tokens.dropout.p = 0.0
+    batch, joins = batch_of(3, 5, 4), []
 
-    def outcome():
+    def outcome(model, batch):
         total = batch_loss(model, batch, TargetTokens.padded(batch), smoothing=0.1).total
         return [total.detach(), *torch.autograd.grad(total, list(model.parameters()))]
 
+    def recorded(x, change, norm, *, dropout=0.0, seed=None, post=False):
+        if change is not None:
+            joins.append(factors(x, dropout, seed))
+        return add_norm(x, change, norm, dropout=dropout, seed=seed, post=post)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jumok.layers.multi_head.gains_from_stacking", lambda _: True)  # as on a GPU
+        patch.setattr("jumok.layers.gpu.transformer.add_norm", recorded)
+        found = outcome(model, batch)
+    for around, kept in zip(connections(model), joins, strict=True):
+        around.dropout = Scaled(kept)
     with stack.fused_layers(False):
-        want = outcome()
-    monkeypatch.setattr("jumok.layers.multi_head.gains_from_stacking", lambda _: True)  # as on a GPU
-    found = outcome()
+        want = outcome(model, batch)
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+class Scaled(nn.Module):
+    """Dropout that has drawn its factors."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, x):
+        return x * self.kept
+
+
+def connections(model):
+    """The residual connections in the order in which they run."""
+    return [part for part in model.modules() if isinstance(part, Residual)]
 
 
 def test_what_dropout_draws_depends_on_the_seed_alone():

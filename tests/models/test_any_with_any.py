@@ -4,12 +4,15 @@ import pytest
 import torch
 
 from jumok.models import (
+    HardAttentionConfig,
     RnnDecoderConfig,
     RnnEncoderConfig,
+    TransducerConfig,
     TransformerDecoderConfig,
     TransformerEncoderConfig,
     build_model,
 )
+from jumok.models.rnn.transducer import edit_vocabulary
 
 ENCODERS = [
     RnnEncoderConfig(width=12, embedding=10, dropout=0.0),
@@ -21,14 +24,21 @@ DECODERS = [
     RnnDecoderConfig(attention="additive", width=8, embedding=10, dropout=0.0, copy=True, tied="all"),
     RnnDecoderConfig(attention="general", cell="lstm", width=8, embedding=10, input_feeding=True, dropout=0.0),
     TransformerDecoderConfig(width=10, heads=2, hidden=16, layers=2, dropout=0.0, tied="all"),
+    TransducerConfig(width=8, embedding=10, dropout=0.0, copy=True),
+    TransformerDecoderConfig(width=10, heads=2, hidden=16, layers=2, dropout=0.0, tied="all", copy=True),
+    HardAttentionConfig(width=8, embedding=10, dropout=0.0, copy=True),
 ]
 
 
-@pytest.mark.parametrize("decoder", DECODERS, ids=lambda config: f"{config.kind}-{getattr(config, 'attention', '')}")
+@pytest.mark.parametrize(
+    "decoder", DECODERS, ids=lambda config: f"{config.kind}-{getattr(config, 'attention', config.copy)}"
+)
 @pytest.mark.parametrize("encoder", ENCODERS, ids=lambda config: f"{config.kind}-{config.width}")
 def test_any_encoder_goes_with_any_decoder(encoder, decoder):
     torch.manual_seed(0)
-    model = build_model(encoder, decoder, source_vocabulary=9, target_vocabulary=9, shared_vocabulary=True).double()
+    written = edit_vocabulary(9) if decoder.kind == "transducer" else 9
+    model = build_model(encoder, decoder, source_vocabulary=9, target_vocabulary=written, shared_vocabulary=True)
+    model.double()
     source, target = torch.randint(9, (3, 6)), torch.randint(9, (3, 4))
     visible = torch.arange(6) < torch.tensor([[6], [2], [4]])
     whole = model(source, visible, target).logits

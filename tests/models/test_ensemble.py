@@ -14,14 +14,15 @@ from jumok.models import (
 from jumok.models.ensemble import ensemble
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
-TRANSFORMER = (TransformerEncoderConfig, TransformerDecoderConfig)
 SMALL = {"width": 16, "heads": 2, "hidden": 32, "layers": 2}
 
 
 def model(seed: int, kind: str = "transformer", **options):
     torch.manual_seed(seed)
     if kind == "transformer":
-        configs = [config(**SMALL | options) for config in TRANSFORMER]
+        own = options.pop("decoder", {})
+        sizes = SMALL | options
+        configs = [TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes | own)]
     else:
         configs = [RnnEncoderConfig(width=12), RnnDecoderConfig(width=12, **options)]
     return build_model(*configs, source_vocabulary=13, target_vocabulary=13, shared_vocabulary=True).double().eval()
@@ -30,7 +31,7 @@ def model(seed: int, kind: str = "transformer", **options):
 MEMBERS = {
     "alike": lambda: [model(1), model(2)],
     "different": lambda: [model(1), model(2, width=8, layers=1), model(3, "rnn")],
-    "copying": lambda: [model(1, "rnn", copy=True), model(2, "rnn")],
+    "copying": lambda: [model(1, "rnn", copy=True), model(2, "rnn"), model(3, decoder={"copy": True})],
 }
 
 

@@ -147,14 +147,15 @@ def test_attention_that_sees_the_whole_target_is_optional(trained):
         model.decoder.informed_attention(model.encoder(ids, ids.bool()), ids, ids.bool(), layer=0)
 
 
-def transformer_decoder() -> Decoder:
+def transformer_decoder(**settings) -> Decoder:
     torch.manual_seed(0)
-    config = TransformerDecoderConfig(width=8, heads=2, hidden=8, layers=2, dropout=0.0)
+    config = TransformerDecoderConfig(width=8, heads=2, hidden=8, layers=2, dropout=0.0, **settings)
     return TransformerDecoder(config, vocabulary=VOCABULARY, encoder_width=7).double()
 
 
 DECODERS = {name(settings): (lambda settings=settings: decoder(**settings)) for settings in LOOKS}
 DECODERS |= {"copying": lambda: decoder(attention="additive", copy=True), "transformer": transformer_decoder}
+DECODERS |= {"transformer-copying": lambda: transformer_decoder(copy=True)}
 
 
 @torch.no_grad()

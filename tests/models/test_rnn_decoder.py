@@ -7,6 +7,7 @@ from torch import nn
 from jumok.layers import TokenEmbedding
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from support.decoders import check_beam, check_steps
 from support.rnn_decoders import ALL, LENGTHS, LOOKS, VOCABULARY, decoder, encoder_width, encoding, name, targets
 
 every_decoder = pytest.mark.parametrize("settings", ALL, ids=name)
@@ -15,41 +16,13 @@ every_look = pytest.mark.parametrize("settings", LOOKS, ids=name)
 
 @every_decoder
 def test_step_by_step_equals_the_whole_target_at_once(settings):
-    model, source, target = decoder(**settings), encoding(encoder_width(settings)), targets()
-    whole = model(source, target)
-    log_probabilities = whole.logits.log_softmax(-1)
-    state = model.start(source, capacity=5)
-    for place in range(5):
-        one = target[:, place : place + 1]
-        step, _ = model.step(state, one)
-        hidden, state = model.advance(state, one)
-        torch.testing.assert_close(step[:, 0].double(), log_probabilities[:, place])
-        for mine, all_at_once in zip(hidden.attention, whole.attention, strict=True):
-            torch.testing.assert_close(mine()[:, :, 0], all_at_once()[:, :, place])
+    whole = check_steps(decoder(**settings), encoding(encoder_width(settings)), targets())
     assert len(whole.attention) == (settings["attention"] != "none")
 
 
 @every_decoder
 def test_a_beam_that_is_reordered_and_loses_sentences_equals_each_hypothesis_on_its_own(settings):
-    model, source = decoder(**settings), encoding(encoder_width(settings))
-    state, rows = model.start(source, capacity=4), torch.arange(3)
-    prefixes = torch.tensor([[[1]]] * 3)
-    _, state = model.step(state, prefixes[..., 0])
-    for parents, kept in (
-        ([[0, 0, 0], [0, 0, 0], [0, 0, 0]], [0, 1, 2]),
-        ([[2, 0], [1, 1], [0, 2]], [2, 0]),
-        ([[1, 0, 1], [0, 1, 0]], [1]),
-    ):
-        parents, kept = torch.tensor(parents), torch.tensor(kept)
-        state = state.reorder(parents).keep(kept)
-        prefixes = prefixes[torch.arange(len(parents))[:, None], parents][kept]
-        rows = rows[kept]
-        new = torch.randint(VOCABULARY, prefixes.shape[:2])
-        prefixes = torch.cat([prefixes, new[..., None]], -1)
-        step, state = model.step(state, new)
-        each = rows.repeat_interleave(prefixes.shape[1])
-        logits = model(source.select(each), prefixes.flatten(0, 1)).logits[:, -1]
-        torch.testing.assert_close(step.flatten(0, 1).double(), logits.log_softmax(-1))
+    check_beam(decoder(**settings), encoding(encoder_width(settings)), range(VOCABULARY))
 
 
 @every_look

@@ -33,6 +33,8 @@ OTHERS = [
     pytest.param({"key_heads": 1, "positions": "rotary"}, id="one-key-head"),
     pytest.param({"activation": "swiglu"}, id="swiglu"),
     pytest.param({"encoder": {"width": 8, "heads": 2, "layers": 4}, "decoder": {"layers": 1}}, id="deep-shallow"),
+    pytest.param({"decoder": {"copy": True}, "shared": True}, id="copy"),
+    pytest.param({"decoder": {"copy": True}, "shared": True, "tied": "all", "norm": "post"}, id="copy-tied-post"),
 ]
 
 

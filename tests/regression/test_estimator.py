@@ -30,9 +30,7 @@ WEIGHTED = {
     [
         KernelRegressor(),
         KernelRegressor("boxcar", 1.0),
-        KernelRegressor("constant"),
-        KernelRegressor("triangular", "learned"),
-        KernelRegressor(bandwidth="learned", per_dimension=True),
+        KernelRegressor("triangular", "learned", per_dimension=True),
     ],
     expected_failed_checks=lambda estimator: WEIGHTED if isinstance(estimator.bandwidth, str) else {},
 )

@@ -1,17 +1,21 @@
-"""One server for the tests that only ask it."""
+"""One server for the tests that only ask it, and a busy thread for those that fill a queue."""
 
 import re
 
 import pytest
 
 from support.commands import RECIPE, well, write
-from support.serving import serving
+from support.serving import Blocker, serving
+from support.shared import shared
 
 
 @pytest.fixture(scope="session")
 def words(tmp_path_factory):
     """The folder of a Transformer of two layers with two heads each that puts two words in the other order."""
-    folder = tmp_path_factory.mktemp("words")
+    return shared(tmp_path_factory, "words", train_words) / "model"
+
+
+def train_words(folder):
     pairs = [
         f"the {size} {thing}\t{thing} {size}\n"
         for thing in ("house", "tree", "dog", "boat")
@@ -34,7 +38,6 @@ def words(tmp_path_factory):
         "--set",
         "decoding.max_source=8",  # texts longer than the pairs, at once
     )
-    return folder / "model"
 
 
 @pytest.fixture(scope="session")
@@ -78,9 +81,11 @@ max_length = 12
 @pytest.fixture(scope="session")
 def captioner(tmp_path_factory):
     """The folder of a small captioner that has learnt some words."""
-    folder = tmp_path_factory.mktemp("captioner")
-    well("train", write(folder / "scenes.toml", CAPTIONER), "--out", folder / "model", "--device", "cpu")
-    return folder / "model"
+
+    def make(folder):
+        well("train", write(folder / "scenes.toml", CAPTIONER), "--out", folder / "model", "--device", "cpu")
+
+    return shared(tmp_path_factory, "captioner", make) / "model"
 
 
 @pytest.fixture(scope="session")
@@ -88,3 +93,13 @@ def both(words, captioner):
     """A server with a translator and a captioner."""
     with serving({"words": words, "scenes": captioner}) as running:
         yield running
+
+
+@pytest.fixture
+def held(batcher):
+    """Keeps the thread of `batcher`, which the file of tests defines, waiting; what is submitted meanwhile gathers."""
+    blocker = Blocker()
+    batcher.submit(blocker, [None])
+    assert blocker.begun.wait(10)
+    yield blocker
+    blocker.go_on.set()

@@ -1,14 +1,18 @@
 """The REST interface says what the translator says."""
 
+import re
 import shutil
 import socket
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
+import jumok.serve
 from jumok.analysis.alignment.aligner import Aligner
 from jumok.analysis.alignment.head_choice import choose_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
@@ -18,6 +22,7 @@ from jumok.data.corpora.built_in import corpus_values
 from jumok.model_folder import BUNDLED
 from jumok.serve.models import MAX_EXAMPLES, serve_model
 from jumok.tasks import TRANSLATION
+from jumok.tasks.translation_warnings import WarningKind
 from support.serving import events, serving
 
 TEXTS = ["12", "", "old a", "12 34"]
@@ -63,7 +68,7 @@ def test_a_text_too_long_for_the_model_comes_in_parts(live):
     assert live.post("/api/beam", {"text": "1 2 3 4 5 6 7 8 9"}).status == 422
     assert live.post("/api/attention", {"text": "1 2 3 4 5 6 7 8 9"}).status == 422
     first, *_ = found["pieces"]
-    shown = live.post("/api/attention", {"text": first["source"], "target_ids": first["ids"]}).json
+    shown = live.post("/api/attention", {"text": first["source"], "target_ids": first["ids"], "words": True}).json
     assert (" ".join(shown["source"][:-1]), shown["text"]) == (first["source"].strip(), first["text"])
     assert " ".join(piece["text"] for piece in found["pieces"]) == found["text"]
 
@@ -99,11 +104,19 @@ def test_a_given_target_is_said_by_force(live):
 def test_words_and_tokens_come_together_where_both_are_asked_for(live):
     words, tokens = (live.post("/api/attention", {"text": "12 34", "words": one}).json for one in (True, False))
     assert "tokens" not in words
-    both = live.post("/api/attention", {"text": "12 34", "tokens": True}).json
+    both = live.post("/api/attention", {"text": "12 34", "words": True, "tokens": True}).json
     assert both["tokens"] == {name: tokens[name] for name in ("source", "target", "weights")}
     assert {**both, "tokens": None} == {**words, "tokens": None}
-    page = live.post("/api/page", {"text": "12 34"}).text
+    page = live.post("/api/page", {"text": "12 34", "words": True}).text
     assert '"tokens":{"source":' in page
+
+
+def test_a_model_of_letters_shows_and_aligns_tokens_by_default(live):
+    tokens, default = (live.post("/api/attention", {"text": "12 34", **one}).json for one in ({"words": False}, {}))
+    assert default == tokens
+    aligned = live.post("/api/align", {"source": "123", "target": "321"}).json
+    assert (aligned["source"], aligned["target"]) == (["1", "2", "3"], ["3", "2", "1"])
+    assert {target for _, target in aligned["links"]} == {0, 1, 2}
 
 
 def test_the_ids_of_a_hypothesis_give_its_own_map(live):
@@ -118,7 +131,7 @@ def test_the_page_of_a_map_is_the_one_the_library_writes(live, translators):
     (found,) = translators["reverser"].translate(["12 34"])
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.text.splitlines()[:3] == map_page.attention_page(found.attention()).splitlines()[:3]
-    assert '"source":["12","34",' in answer.text
+    assert '"source":["▁","1","2","▁","3","4",' in answer.text
 
 
 def test_a_page_speaks_the_language_asked_for(live):
@@ -355,3 +368,10 @@ def test_self_attention_is_given_where_the_model_has_some(live):
         422,
         {"error": "the model reverser has no attention of kind decoder, only cross"},
     )
+
+
+def test_the_page_has_a_sentence_for_every_kind_of_warning_in_both_languages():
+    strings = (Path(jumok.serve.__file__).parent / "web/strings.js").read_text(encoding="utf-8")
+    sentences = re.findall(r"doubts: \{(.*?)\n  \}", strings, re.DOTALL)
+    kinds = set(get_args(WarningKind))
+    assert [set(re.findall(r"^    (\w+): ", sentence, re.MULTILINE)) for sentence in sentences] == [kinds, kinds]

@@ -7,7 +7,7 @@ import pytest
 
 from jumok.serve.batching import Batcher
 from jumok.serve.errors import QueueFullError
-from support.serving import Blocker
+from support.serving import Blocker, results
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,6 @@ def batcher():
     made = Batcher(batch_tokens=10, window=0, capacity=8)
     yield made
     made.close()
-
-
-@pytest.fixture
-def held(batcher):
-    """The thread waits; what is submitted meanwhile gathers."""
-    blocker = Blocker()
-    batcher.submit(blocker, [None])
-    assert blocker.begun.wait(10)
-    yield blocker
-    blocker.go_on.set()
-
-
-def results(futures):
-    return [future.result(timeout=10) for future in futures]
 
 
 def test_what_waits_is_done_in_one_batch(batcher, held):

@@ -96,7 +96,7 @@ def test_hovering_over_a_word_lights_up_where_it_looked(visit, both):
     row, column = divmod(int(weights[1].argmax()), columns)
     middle = int((row + 0.5) * height / rows), int((column + 0.5) * width / columns)
     assert kept[middle] > 0.9 * kept.max()
-    assert kept.min() < 0.6
+    assert kept.min() < 0.8 * kept.max()
     page.mouse.move(0, 0)
     expect(page.locator("#output .word.chosen")).to_have_count(0)
     assert (painted(page) == plain).all()
@@ -172,7 +172,7 @@ def test_what_is_no_image_is_reported(browser, both):
 
 def test_it_is_in_korean_and_fits_a_phone(visit):
     page = visit(width=375, height=740, has_touch=True, is_mobile=True, locale="ko-KR")
-    expect(page.locator("#choose")).to_have_text("파일 고르기")
+    expect(page.locator("#choose")).to_have_text("파일 선택")
     page.set_input_files("#file", FILE)
     described(page)
     expect(page.locator("#target-name")).to_have_text("캡션")

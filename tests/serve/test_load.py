@@ -163,7 +163,7 @@ def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, num
             live = Live(int(re.search(r":(\d+) ", greeting)[1]), None)
             with ThreadPoolExecutor(12) as clients:
                 asked = [clients.submit(live.post, "/api/translate", {"text": str(n), "beam": 32}) for n in range(12)]
-                until(lambda: waiting(live) + sum(one.done() for one in asked) >= 11)  # and one is being done
+                until(lambda: accepted(live) == 12)
                 process.send_signal(number)
                 answers = [one.result() for one in asked]
             assert process.wait(30) == 0
@@ -200,4 +200,13 @@ def environment():
 
 
 def waiting(live):
-    return int(re.search(r"jumok_queue_depth (\d+)", live.get("/metrics").text)[1])
+    return metric(live, "jumok_queue_depth")
+
+
+def accepted(live):
+    """Questions that wait, are being answered or have been."""
+    return metric(live, "jumok_batch_items_sum") + waiting(live)  # in this order none is counted twice
+
+
+def metric(live, name):
+    return int(re.search(rf"{name} (\d+)", live.get("/metrics").text)[1])

@@ -71,11 +71,13 @@ def test_what_is_typed_is_translated_and_announced(visit, live):
     expect(page.locator("#output .line").first).to_have_text("54321")
 
 
-def test_the_switch_shows_tokens_and_they_light_up_in_both_texts(visit, live):
+def test_tokens_light_up_in_both_texts_and_come_first_for_a_model_of_letters(visit, live):
     page = visit()
     typed(page, "12 34")
-    api = live.post("/api/attention", {"text": "12 34", "tokens": True}).json
+    api = live.post("/api/attention", {"text": "12 34", "words": True, "tokens": True}).json
     texts = [page.locator(f"{side} .word") for side in ("#mirror", "#output")]
+    expect(texts[0]).to_have_text(["1", "2", "3", "4"])
+    page.get_by_role("button", name="Words").click()
     assert texts[0].all_text_contents() == ["12", "34"]
     page.get_by_role("button", name="Tokens").click()
     assert texts[0].all_text_contents() == ["1", "2", "3", "4"]
@@ -277,9 +279,9 @@ def test_a_page_saved_from_the_korean_page_is_in_korean(visit, tmp_path):
 
 def test_it_says_what_little_a_small_model_knows(visit):
     page = visit()
-    expect(page.locator("#domain")).to_have_text("This small model writes digits backwards, and nothing else.")
+    expect(page.locator("#domain")).to_have_text("This small model only reverses digits.")
     page.click('[data-lang="ko"]')
-    expect(page.locator("#domain")).to_have_text("이 작은 모델은 숫자를 거꾸로 쓸 줄만 압니다.")
+    expect(page.locator("#domain")).to_have_text("이 작은 모델은 숫자의 순서를 뒤집기만 합니다.")
     page.select_option("#model", "words")
     expect(page.locator("#domain")).to_be_hidden()
 
@@ -327,7 +329,7 @@ def test_every_part_of_a_long_text_has_its_map(visit):
     expect(page.locator("#part-now")).to_have_text("Part 2 of 3")
     expect(page.locator("#map")).to_contain_text("654321")
     page.fill("#text", "123456 654321")
-    expect(page.locator("#split")).to_contain_text("longer than those the model was trained on")
+    expect(page.locator("#split")).to_contain_text("longer than those in the training data")
     expect(page.locator("#parts")).to_be_hidden()
     expect(page.locator("#map")).to_contain_text("654321")
 
@@ -386,7 +388,7 @@ def test_what_goes_wrong_is_said_kindly_and_mended(browser, live):
     expect(page.locator("#notice")).to_be_hidden()
     page.route("**/api/stream", lambda route: route.abort())
     page.fill("#text", "456")
-    expect(page.locator("#notice")).to_contain_text("does not answer")
+    expect(page.locator("#notice")).to_contain_text("does not respond")
     page.unroute("**/api/stream")
     expect(page.locator("#output .line")).to_have_text("654")
     late = {"status": 504, "json": {"error": "no answer within 30 seconds"}}

@@ -7,7 +7,7 @@ import pytest
 
 from jumok.serve.batching import BATCH_SECONDS, FIRST_COST, Batcher, SpeedMeter
 from jumok.serve.errors import QueueFullError, TooLargeError
-from support.serving import Blocker, until
+from support.serving import Blocker, results, until
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,6 @@ def batcher():
     made = Batcher(batch_tokens=2, window=0, capacity=8)
     yield made
     made.close()
-
-
-@pytest.fixture
-def held(batcher):
-    """The thread waits; what is submitted meanwhile gathers."""
-    blocker = Blocker()
-    batcher.submit(blocker, [None])
-    assert blocker.begun.wait(10)
-    yield blocker
-    blocker.go_on.set()
-
-
-def results(futures):
-    return [future.result(timeout=10) for future in futures]
 
 
 def test_a_long_text_is_done_in_pieces_and_comes_back_whole(batcher):
@@ -112,13 +98,13 @@ def test_of_a_full_queue_the_client_with_the_most_loses_its_newest(batcher, held
 
 
 def test_a_request_that_could_not_be_done_in_time_even_alone_is_refused_with_its_cost(batcher):
-    batcher.speed.record("upper", cost=2000, seconds=1)
+    batcher.speed.record("upper", cost=2000, seconds=1, largest=4000)
     with pytest.raises(TooLargeError, match=r"costs 60003 .*more than the 60000 .* in 30 seconds"):
         batcher.submit(Upper(weight=3), ["a " * 20_001])
 
 
 def test_a_request_that_would_be_late_is_refused_and_a_short_one_goes_before_what_is_long(batcher, held):
-    batcher.speed.record("upper", cost=2000, seconds=1)
+    batcher.speed.record("upper", cost=2000, seconds=1, largest=4000)
     waiting = batcher.submit(Upper(), ["a " * 40_000])
     with pytest.raises(QueueFullError, match="40 seconds") as refused:
         batcher.submit(Upper(), ["a " * 40_000])
@@ -156,11 +142,20 @@ def test_work_stops_at_its_next_step_when_nobody_waits_for_it_any_more(batcher):
 def test_a_batch_is_made_to_take_half_a_second_and_small_ones_say_nothing_of_the_pace():
     speed = SpeedMeter()
     assert speed.batch_cost("m") == FIRST_COST
-    speed.record("m", cost=FIRST_COST / 3, seconds=9)
+    speed.record("m", cost=FIRST_COST / 3, seconds=9, largest=1e6)
     assert (speed.batch_cost("m"), speed.best("m")) == (FIRST_COST, None)
-    speed.record("m", cost=FIRST_COST, seconds=0.01)  # too short to tell how fast it would be with more
+    speed.record("m", cost=FIRST_COST, seconds=0.01, largest=1e6)  # too short to tell how fast it would be with more
     assert speed.best("m") is None
     for _ in range(20):
-        speed.record("m", cost=speed.batch_cost("m"), seconds=speed.batch_cost("m") / 5000)
+        speed.record("m", cost=speed.batch_cost("m"), seconds=speed.batch_cost("m") / 5000, largest=1e6)
     assert speed.batch_cost("m") == pytest.approx(5000 * BATCH_SECONDS, rel=0.01)
     assert speed.best("m") is not None
+
+
+def test_the_speed_of_an_engine_whose_largest_batch_is_quick_is_known_all_the_same():
+    speed = SpeedMeter()
+    for _ in range(5):
+        speed.record(
+            "m", cost=min(speed.batch_cost("m"), 4096), seconds=min(speed.batch_cost("m"), 4096) / 1e6, largest=4096
+        )
+    assert speed.best("m") == pytest.approx(1e6)

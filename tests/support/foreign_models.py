@@ -42,8 +42,12 @@ def main(folder: Path) -> None:
     ):
         sys.modules.setdefault(name, MagicMock())
     sys.modules["importlib_metadata"].version = lambda name: "0"  # type: ignore[attr-defined]
-    joeynmt(folder / "joeynmt-pre", pieces=True, norm="pre", tied=True, scale=True, activation="relu")
-    joeynmt(folder / "joeynmt-post", pieces=False, norm="post", tied=False, scale=False, activation="gelu")
+    joeynmt(folder / "joeynmt-pre", transformer("pre", "relu"), pieces=True, tied=True, scale=True)
+    joeynmt(folder / "joeynmt-post", transformer("post", "gelu"), pieces=False, tied=False, scale=False)
+    gru = recurrent("gru", num_layers=2), recurrent("gru", attention="bahdanau", init_hidden="bridge", num_layers=2)
+    lstm = recurrent("lstm"), recurrent("lstm", attention="luong", init_hidden="zero", input_feeding=False)
+    joeynmt(folder / "joeynmt-gru", gru, pieces=True, tied=True, scale=True)
+    joeynmt(folder / "joeynmt-lstm", lstm, pieces=False, tied=False, scale=False)
     opennmt(folder / "opennmt-plain", ["-share_vocab", "-share_embeddings", "-share_decoder_embeddings"])
     opennmt(
         folder / "opennmt-gated",
@@ -100,7 +104,23 @@ def without_positions(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return {name: tensor for name, tensor in state.items() if not name.endswith("pe.pe")}
 
 
-def joeynmt(path: Path, *, pieces: bool, norm: str, tied: bool, scale: bool, activation: str) -> None:
+Sides = tuple[dict[str, Any], dict[str, Any]]
+"""The sections encoder and decoder of a config of JoeyNMT."""
+
+
+def transformer(norm: str, activation: str) -> Sides:
+    side = {
+        "type": "transformer", "num_layers": 2, "num_heads": 2, "hidden_size": 16, "ff_size": 24, "dropout": 0.0,
+        "layer_norm": norm, "activation": activation,
+    }  # fmt: skip
+    return side, side
+
+
+def recurrent(cell: str, **more: Any) -> dict[str, Any]:
+    return {"type": "recurrent", "rnn_type": cell, "hidden_size": 16, "num_layers": 1, "dropout": 0.0, **more}
+
+
+def joeynmt(path: Path, sides: Sides, *, pieces: bool, tied: bool, scale: bool) -> None:
     import yaml
     from joeynmt.model import build_model
     from joeynmt.search import greedy
@@ -117,13 +137,10 @@ def joeynmt(path: Path, *, pieces: bool, norm: str, tied: bool, scale: bool, act
         f"{name}_id": at for at, name in enumerate(names)
     }
     vocabulary = Vocabulary(found, SimpleNamespace(**symbols, sep_token=None, sep_id=None, lang_tags=[]))
-    side = {
-        "type": "transformer", "num_layers": 2, "num_heads": 2, "hidden_size": 16, "ff_size": 24, "dropout": 0.0,
-        "embeddings": {"embedding_dim": 16, "scale": scale}, "layer_norm": norm, "activation": activation,
-    }  # fmt: skip
+    encoder, decoder = ({**side, "embeddings": {"embedding_dim": 16, "scale": scale}} for side in sides)
     config = {
-        "encoder": side,
-        "decoder": side,
+        "encoder": encoder,
+        "decoder": decoder,
         "tied_embeddings": tied,
         "tied_softmax": tied,
         "initializer": "xavier_uniform",
@@ -141,11 +158,14 @@ def joeynmt(path: Path, *, pieces: bool, norm: str, tied: bool, scale: bool, act
             for at, bos in ((number, False), (number + len(LINES) // 2, True))
         )
         states, hidden, _, _ = model(
-            return_type="encode", src=source, src_length=None, src_mask=torch.ones_like(source).bool()[:, None]
+            return_type="encode",
+            src=source,
+            src_length=torch.tensor([source.shape[1]]),
+            src_mask=torch.ones_like(source).bool()[:, None],
         )
         logits, _, _, _ = model(
             return_type="decode", trg_input=target[:, :-1], encoder_output=states, encoder_hidden=hidden,
-            src_mask=torch.ones_like(source).bool()[:, None], unroll_steps=None, decoder_hidden=None,
+            src_mask=torch.ones_like(source).bool()[:, None], unroll_steps=target.shape[1] - 1, decoder_hidden=None,
             trg_mask=torch.ones_like(target[:, :-1]).bool()[:, None],
         )  # fmt: skip
         return torch.nn.functional.cross_entropy(logits[0], target[0, 1:])

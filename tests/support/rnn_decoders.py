@@ -1,4 +1,4 @@
-"""Every recurrent decoder there can be, small, over an encoding made by hand."""
+"""Recurrent decoders with every pair of settings, small, over an encoding made by hand."""
 
 from itertools import product
 
@@ -14,6 +14,8 @@ LOOKS = [
     {"attention": "none"},
     {"attention": "additive"},
     {"attention": "additive", "coverage": True},
+    {"attention": "monotonic"},
+    {"attention": "monotonic", "input_feeding": True},
     *(
         {"attention": score, "reach": reach, "input_feeding": feeding}
         for score, reach, feeding in product(
@@ -22,10 +24,10 @@ LOOKS = [
     ),
 ]
 ALL = [
-    look | {"cell": cell, "layers": 1 + (cell == "gru"), "copy": copy}
-    for look, cell, copy in product(LOOKS, ["rnn", "gru", "lstm"], [False, True])
-    if not (copy and look["attention"] == "none")
+    look | {"cell": cell, "layers": 1 + (cell == "gru"), "copy": (row + column) % 2 == 1 and row > 0}
+    for (row, look), (column, cell) in product(enumerate(LOOKS), enumerate(["rnn", "gru", "lstm"]))
 ]
+"""Every look with every cell; every look but "none", and every cell, with and without copying."""
 
 
 def name(settings: dict) -> str:
@@ -41,7 +43,7 @@ def encoder_width(settings: dict) -> int:
 def decoder(**settings) -> RnnDecoder:
     """A small one with weights large enough to matter."""
     torch.manual_seed(0)
-    sizes = {"width": WIDTH, "embedding": 5, "dropout": 0.0, "half_window": 2, "longest": 20}
+    sizes = {"width": WIDTH, "embedding": 5, "dropout": 0.0, "half_window": 2, "longest": 20, "noise": 0.0}
     made = RnnDecoder(
         RnnDecoderConfig(**(sizes | settings)), vocabulary=VOCABULARY, encoder_width=encoder_width(settings)
     )

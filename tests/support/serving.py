@@ -4,7 +4,8 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -115,6 +116,11 @@ class Blocker:
         self.begun.set()
         assert self.go_on.wait(30)
         return items
+
+
+def results(futures: Iterable[Future[Any]]) -> list[Any]:
+    """The results of futures, each within ten seconds."""
+    return [future.result(timeout=10) for future in futures]
 
 
 @contextmanager

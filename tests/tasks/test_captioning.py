@@ -129,7 +129,9 @@ def test_evaluate_scores_test_scenes_and_says_where_words_looked(model, tmp_path
     assert found["pointing"]["words"] == named
     assert 0 <= found["pointing"]["colour"] <= 100
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 6
-    assert "of colour" in well("evaluate", model).out
+    default = well("evaluate", model, "--beam", "3").out
+    assert "of colour" in default
+    assert [line.split()[0] for line in default.splitlines()[1:6]] == ["BLEU", "CIDEr-D", "METEOR", "chrF", "TER"]
 
 
 def test_evaluate_takes_other_images_with_several_captions_each(model, pictures, tmp_path):

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import jumok
-from jumok.errors import ConfigError, ModelError
-from jumok.model_folder import BUNDLED
+from jumok.errors import ConfigError, DataError, ModelError
+from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.models.weights import read_tensors, weights_of
+from jumok.tasks import TRANSLATION
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +61,58 @@ def test_a_part_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="names no weights"):
         jumok.train(recipe(tmp_path, freeze=["lm_head"]), out=tmp_path / "run", device="cpu", draw=False)
     assert not (tmp_path / "run" / "data").exists()  # refused before the text is tokenised
+
+
+def test_settings_that_its_weights_do_not_fit_are_refused_before_the_text_is_tokenised(tmp_path: Path) -> None:
+    narrow = {"encoder": {"width": 32}, "decoder": {"width": 32}}
+    for shape in ({"encoder": {"hidden": 32}}, {"encoder": {"layers": 1}}, narrow):
+        tables = recipe(tmp_path) | shape
+        with pytest.raises(DataError, match=r"model.safetensors holds .*; leave out the settings of \[encoder\]"):
+            jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    assert not (tmp_path / "run" / "data").exists()
+
+
+def test_the_model_to_start_from_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    load = TRANSLATION.load
+    monkeypatch.setattr(type(TRANSLATION), "load", lambda _, *given, **how: loaded.append(given) or load(*given, **how))
+    jumok.train(recipe(tmp_path), out=tmp_path / "run", device="cpu", draw=False)
+    assert loaded == [(str(BUNDLED),)]
+
+
+def test_settings_of_a_tokenizer_that_is_kept_are_refused_unless_they_are_its_own(tmp_path: Path) -> None:
+    tables = recipe(tmp_path, learning_rate=1e-9)
+    for setting, value in (("size", 5000), ("lowercase", True), ("unsplit", ["%s"])):
+        with pytest.raises(ConfigError, match=rf"^tokenizer\.{setting} = .* has no effect.*leave out one of them$"):
+            jumok.train(tables | {"tokenizer": {setting: value}}, out=tmp_path / "no", device="cpu", draw=False)
+    assert not (tmp_path / "no").exists()
+    own = recipe_tables(BUNDLED)["tokenizer"] | {"sampling": 0.0, "unsplit": []}
+    jumok.train(tables | {"tokenizer": own}, out=tmp_path / "run", device="cpu", draw=False)
+
+
+def test_unknown_text_is_not_blamed_on_settings_of_a_vocabulary_that_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = recipe(tmp_path)
+    (tmp_path / "new.en").write_text("Добрый день\n" * 30, encoding="utf-8")
+    jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    said = capsys.readouterr().err
+    assert "are unknown to the vocabulary, which training.start_from or tokenizer.model gives" in said
+    assert "raise tokenizer" not in said
+
+
+@pytest.mark.parametrize("freeze", ["encoder", "encoder.tokens", "encoder.tokens.embedding.table"])
+def test_a_new_tag_needs_an_embedding_that_learns(tmp_path: Path, freeze: str) -> None:
+    tables = recipe(tmp_path, freeze=[freeze], learning_rate=1e-2)
+    tables["data"] |= {"tag": "<fruit>"}
+    with pytest.raises(ConfigError, match=r"<fruit> is new .* freeze encoder.layers .*instead$"):
+        jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    assert not (tmp_path / "run" / "data").exists()
+    tables["training"]["freeze"] = ["encoder.layers"]
+    first = jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    assert first.model.tags == ["<fruit>"]
+    tables["training"] |= {"freeze": [freeze], "start_from": str(tmp_path / "run")}  # the tag is known now
+    jumok.train(tables, out=tmp_path / "further", device="cpu", draw=False)
 
 
 def test_pairs_that_are_longer_than_the_positions_of_the_model_are_left_out(tmp_path: Path) -> None:

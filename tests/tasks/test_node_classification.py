@@ -13,7 +13,7 @@ from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import ALL, SamplingConfig
 from jumok.graphs.store import write_graph
 from jumok.tasks import make_recipe
-from jumok.tasks.node_classification import NodeClassificationTask, held_out_scores
+from jumok.tasks.node_classification import NodeClassificationTask, consistency_loss, held_out_scores
 from jumok.tasks.recipes import GraphRecipe, GraphTraining
 from jumok.tasks.run import train
 from support.graphs import raw_graph, stored
@@ -103,6 +103,71 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, sampling):
     assert stopped.stopped == "interrupted"
     train(recipe, out=tmp_path / "parts", device="cpu", report=Remarks(), resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_an_interrupted_run_with_consistency_goes_on_to_the_same_bits(tmp_path):
+    network = replace(NETWORK, layers=1, input_layer=True, hops=(3,), node_dropout=0.5)
+    training = replace(RECIPE.training, consistency=1.0, passes=3, temperature=0.3)
+    recipe = replace(RECIPE, network=network, training=training)
+    train(recipe, out=tmp_path / "whole", device="cpu", report=Remarks())
+    train(recipe, out=tmp_path / "parts", device="cpu", report=Remarks({5: interrupt}))
+    train(recipe, out=tmp_path / "parts", device="cpu", report=Remarks(), resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_consistency_counts_all_nodes_and_cross_entropy_only_those_with_labels(tmp_path):
+    graph = stored(tmp_path, nodes=50)
+    quiet = replace(NETWORK, dropout=0.0, attention_dropout=0.0, value_dropout=0.0, l2=0.0)
+    model, batch = network_of(graph, quiet), GraphBatches(graph, graph.train, SamplingConfig(), layers=2).batch(0, 0)
+    plain, drawn = (
+        NodeClassificationTask().loss(model, batch, CPU, GraphTraining(consistency=weight)) for weight in (0.0, 2.0)
+    )
+    apart = consistency_loss([predict(model, batch).logits], 0.5)  # without dropout all passes are the same
+    assert torch.allclose(drawn.total, plain.total + 2.0 * len(batch.items) * apart)
+    assert torch.allclose(drawn.cross_entropy, plain.cross_entropy)
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "said"),
+    [
+        (
+            "training",
+            {"consistency": 1.0},
+            r"training.consistency = 1.0 needs all nodes in every step.*fanout = \[5, 5\]",
+        ),
+        (
+            "network",
+            {"hops": [1, 4]},
+            r"network.hops = \[1, 4\] reaches 5 hops, but sampling.fanout = \[5, 5\] samples 2",
+        ),
+        (
+            "network",
+            {"degree_exponent": 0.5},
+            r"network.degree_exponent = 0.5 needs all neighbours of a node, but sampling.fanout = \[5, 5\]",
+        ),
+    ],
+)
+def test_sampling_is_refused_with_settings_that_need_the_whole_graph(section, change, said):
+    with pytest.raises(ConfigError, match=said):
+        make_recipe({"graph": {"built_in": "planted"}, section: change, "sampling": {"fanout": [5, 5]}})
+
+
+@pytest.mark.parametrize("setting", [{"passes": 4}, {"temperature": 0.3}, {"confidence": 0.3}])
+def test_settings_of_consistency_are_refused_without_it(setting):
+    ((name, value),) = setting.items()
+    said = rf"training.{name} = {value} has no effect, because training.consistency = 0.0; leave it out"
+    with pytest.raises(ConfigError, match=said):
+        make_recipe({"graph": {"built_in": "planted"}, "training": setting})
+    make_recipe({"graph": {"built_in": "planted"}, "training": {**setting, "consistency": 1.0}})
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "value_dropout", "node_dropout"])
+def test_consistency_is_refused_without_dropout_of_any_kind(name):
+    without = {"dropout": 0.0, "attention_dropout": 0.0}
+    recipe = {"graph": {"built_in": "planted"}, "training": {"consistency": 1.0}}
+    with pytest.raises(ConfigError, match=r"training.consistency = 1.0 needs passes with different dropout"):
+        make_recipe({**recipe, "network": without})
+    make_recipe({**recipe, "network": {**without, name: 0.1}})
 
 
 def test_a_resume_with_another_network_or_graph_is_refused(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import jumok
-from jumok.data import BOS, corpus_pairs
+from jumok.data import BOS, Tokenizer, corpus_pairs
 from jumok.errors import ArgumentError
 from jumok.model_folder import BUNDLED
 from jumok.tasks import TRANSLATION, make_recipe
@@ -34,6 +34,14 @@ def test_the_translator_is_a_name_of_the_package():
     assert jumok.Translation.__name__ == "Translation"
 
 
+def test_a_text_is_cut_into_tokens_once(learned, monkeypatch):
+    encode, encoded = Tokenizer.encode, []
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: encoded.append(text) or encode(self, text))
+    found = learned.translate(["123456", "", "987"])
+    assert [one.warnings() for one in found] == [{}, {}, {}]
+    assert [text for text in encoded if text] == ["123456", "987"]
+
+
 def test_what_was_learnt_is_translated(learned):
     pairs = list(corpus_pairs("reverse", 50, split="test", longest=6))
     found = learned.translate([pair.source for pair in pairs])
@@ -55,6 +63,19 @@ def test_the_batch_size_never_changes_an_output(translator, beam):
     for tokens in (1, 5, 20):
         few = Translator(translator.trained, batch_tokens=tokens)
         assert outcome(few.translate(DIGITS, beam=beam, engine="jumok")) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_number_of_threads_never_changes_an_output(translator, beam):
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(outcome(translator.translate(DIGITS, beam=beam, engine="jumok")))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.long
@@ -99,7 +120,7 @@ def test_a_text_much_longer_than_the_model_has_seen_is_translated_in_parts(learn
     assert learned.longest == 7  # six digits and the mark before a word
     assert learned.trained.recipe.filter.max_length == 8
     (found,) = learned.translate([LONG])
-    assert [part for part, _ in found.pieces] == ["123456 ", "654321 ", "123456"]
+    assert [part.source for part in found.pieces] == ["123456 ", "654321 ", "123456"]
     assert found.text == " ".join(one.text for one in learned.translate(["123456 ", "654321 ", "123456"]))
 
 
@@ -107,28 +128,28 @@ def test_every_part_of_a_long_text_has_its_map(learned):
     (found,) = learned.translate([LONG])
     with pytest.raises(ArgumentError, match=r"translated in 3 parts; attention_maps\(\) gives one for each"):
         found.attention()
-    maps = found.attention_maps()
+    maps = found.attention_maps(words=True)
     assert [shown.source for shown in maps] == [("123456", "</s>"), ("654321", "</s>"), ("123456", "</s>")]
     (alone,) = learned.translate(["654321 "])
-    torch.testing.assert_close(maps[1].weights, alone.attention().weights)
+    torch.testing.assert_close(maps[1].weights, alone.attention(words=True).weights)
 
 
 def test_a_sentence_a_little_longer_than_any_in_training_is_translated_whole_with_a_warning(learned):
     (found,) = learned.translate(["123456 654321"])
     assert len(found.pieces) == 1
-    assert found.attention().source == ("123456", "654321", "</s>")
+    assert found.attention(words=True).source == ("123456", "654321", "</s>")
     assert "14 tokens was translated whole, but the model was trained on at most 7" in found.warnings()["length"]
     assert learned.translate(["123456"])[0].warnings() == {}
 
 
 def test_max_source_says_how_many_tokens_go_at_once(learned):
     (parts,) = learned.translate(["123456 654321"], max_source=7)
-    assert [part for part, _ in parts.pieces] == ["123456 ", "654321"]
+    assert [part.source for part in parts.pieces] == ["123456 ", "654321"]
     (smaller,) = learned.translate(["12 34"], max_source=3)
-    assert [part for part, _ in smaller.pieces] == ["12 ", "34"]
+    assert [part.source for part in smaller.pieces] == ["12 ", "34"]
     (whole,) = learned.translate([LONG], max_source=100)
-    assert [part for part, _ in whole.pieces] == [LONG]
-    assert len(learned.attention(LONG, "1", max_source=100).source) == 4
+    assert [part.source for part in whole.pieces] == [LONG]
+    assert len(learned.attention(LONG, "1", words=True, max_source=100).source) == 4
     with pytest.raises(ArgumentError, match="the text has 21 tokens, more than the 14 the model reads at once"):
         learned.attention(LONG, "1")
 
@@ -136,7 +157,7 @@ def test_max_source_says_how_many_tokens_go_at_once(learned):
 def test_spaces_around_a_word_that_is_too_long_are_not_translated(learned):
     for spaces in (" ", "  ", "\u3000"):
         (found,) = learned.translate([f"{spaces}123456123456"], max_source=7)
-        assert [part for part, _ in found.pieces] == ["123456", "123456"]
+        assert [part.source for part in found.pieces] == ["123456", "123456"]
         assert found.text == learned.translate(["123456123456"], max_source=7)[0].text
 
 
@@ -158,7 +179,7 @@ def test_settings_of_decoding_can_be_given(learned):
     assert len(short.text) <= 2
     (longer,) = learned.translate(["1"], min_length=5)
     assert len(longer.pieces[0][1]) >= 5
-    with pytest.raises(ArgumentError, match="beem is not a setting of decoding; there are beam, "):
+    with pytest.raises(ArgumentError, match="beem is not a setting of decoding; did you mean beam"):
         learned.translate(["1"], beem=3)
     with pytest.raises(ArgumentError, match="n_best = 3, but the beam is 2 wide"):
         learned.translate(["1"], beam=2, n_best=3)
@@ -171,7 +192,7 @@ def test_settings_that_allow_no_output_are_an_error_that_says_so(learned):
 
 def steps_of(translator, found):
     """The weights [layer head target source] that each step of decoding looked with."""
-    model, ((text, ids),) = translator.trained.model, found.pieces
+    model, ((text, ids, _),) = translator.trained.model, found.pieces
     source = torch.tensor([translator.trained.tokenizers.source.encode(text)[1:]])
     with torch.no_grad():
         state = model.decoder.start(model.encoder(source, torch.ones_like(source, dtype=torch.bool)), capacity=99)
@@ -188,11 +209,12 @@ def test_a_map_has_the_weights_that_decoding_really_used(translator):
     torch.testing.assert_close(tokens.weights, steps_of(translator, found))
     assert tokens.source == ("▁", *"271828", "</s>")
     assert tokens.target[-1] == "</s>"
+    assert found.attention().source == tokens.source  # this model reads letters
 
 
 def test_rows_of_a_map_sum_to_one_and_words_are_merged(translator):
     (found,) = translator.translate(["27 18"])
-    tokens, words = found.attention(words=False), found.attention()
+    tokens, words = found.attention(words=False), found.attention(words=True)
     for shown in (tokens, words):
         torch.testing.assert_close(shown.weights.sum(-1), torch.ones(shown.weights.shape[:-1]))
     assert words.source == ("27", "18", "</s>")

@@ -9,6 +9,7 @@ from jumok.models.encoder_decoder import Decoder, Hidden, LinearOutput
 from jumok.training import loss_gpu
 from jumok.training.loss import TargetTokens, hidden_loss, smoothed_cross_entropy
 from jumok.training.loss_gpu import smoothed_cross_entropy_of_states
+from jumok.training.r_drop import symmetric_divergence
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 torch.use_deterministic_algorithms(True, warn_only=True)  # fresh memory holds NaN
@@ -145,3 +146,47 @@ def test_it_compiles_without_a_break():
     compiled = torch.compile(fused(target, 0.1), backend="aot_eager", fullgraph=True)
     for got, want in zip(outcome(compiled, leaves), outcome(fused(target, 0.1), leaves), strict=True):
         torch.testing.assert_close(got, want)
+
+
+def r_dropped(target, smoothing, alpha, kernel):
+    """Half of the cross-entropies of two passes and of their divergence, by the kernel or by the reference."""
+
+    def loss(states, weight, bias=None):
+        if kernel:
+            both = torch.cat([target, target])
+            return smoothed_cross_entropy_of_states(states, weight, bias, both, smoothing=smoothing, r_drop=alpha)
+        first, second = (F.linear(part[target >= 0], weight, bias) for part in states.chunk(2))
+        ids = target[target >= 0]
+        one, other = (smoothed_cross_entropy(logits, ids, smoothing=smoothing) for logits in (first, second))
+        divergence = alpha * symmetric_divergence(first, second)
+        return 0.5 * (one.total + other.total + divergence), 0.5 * (one.cross_entropy + other.cross_entropy)
+
+    return loss
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("tokens", "vocabulary", "width", "biased", "smoothing"),
+    [(1, 2, 8, True, 0.0), (63, 65, 16, False, 0.1), (200, 129, 24, True, 0.1), (5, 4100, 8, False, 0.0)],
+)
+def test_r_drop_is_as_accurate_as_plain_torch(tokens, vocabulary, width, biased, smoothing, dtype):
+    *leaves, target = draw(tokens, vocabulary, width, spread=2.0)
+    leaves[0] = torch.cat([leaves[0], leaves[0] + 0.5 * torch.randn_like(leaves[0])])
+    leaves = leaves if biased else leaves[:2]
+    exact = outcome(r_dropped(target, smoothing, 3.0, False), [leaf.double() for leaf in leaves])
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found, reference = (outcome(r_dropped(target, smoothing, 3.0, kernel), leaves) for kernel in (True, False))
+    for got, ref, want in zip(found, reference, exact, strict=True):
+        ours, theirs = (float((part - want).abs().max()) for part in (got, ref))
+        assert ours <= 2 * theirs + torch.finfo(dtype).eps * float(want.abs().max()) + 2e-6
+
+
+def test_a_decoder_that_shows_its_output_layer_has_the_same_r_drop_loss():
+    torch.manual_seed(0)
+    plain, fast = LinearDecoder().to(DEVICE), OpenDecoder().to(DEVICE)
+    fast.load_state_dict(plain.state_dict())
+    states, ids = torch.randn(6, 5, 8, device=DEVICE), torch.randint(33, (3, 5), device=DEVICE)
+    visible = (torch.arange(5, device=DEVICE) < torch.tensor([[5], [2], [0]], device=DEVICE)).flatten()
+    tokens = TargetTokens(None, ids.flatten(), visible).twice(15)
+    found, want = (hidden_loss(of, Hidden(states), tokens, smoothing=0.1, r_drop=5.0) for of in (fast, plain))
+    torch.testing.assert_close(found, want)

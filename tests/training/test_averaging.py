@@ -42,3 +42,12 @@ def test_files_of_different_models_are_refused_by_name(tmp_path):
     with pytest.raises(ArgumentError, match="no files to average"):
         average_files([], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_checkpoints_of_a_network_with_batch_norms_can_be_averaged(tmp_path):
+    for batches in (2, 5):
+        save_file({"norm.num_batches_tracked": torch.tensor(batches), "norm.weight": torch.full((1,), float(batches))},
+                  tmp_path / f"{batches}.safetensors")  # fmt: skip
+    average_files([tmp_path / "5.safetensors", tmp_path / "2.safetensors"], tmp_path / "mean.safetensors")
+    mean = load_file(tmp_path / "mean.safetensors")
+    assert (mean["norm.num_batches_tracked"], mean["norm.weight"]) == (5, 3.5)

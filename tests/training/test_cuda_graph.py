@@ -37,7 +37,7 @@ def model_of(kind="rnn", *, dropout=0.0, **options):
     torch.manual_seed(0)
     if kind == "transformer":
         sizes = {"width": 16, "layers": 2, "heads": 2, "dropout": dropout, "attention_dropout": dropout}
-        encoder, decoder = TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes)
+        encoder, decoder = TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes, **options)
     else:
         sizes = {"width": 16, "embedding": 8, "dropout": dropout}
         encoder, decoder = RnnEncoderConfig(**sizes), RnnDecoderConfig(**sizes, **options)
@@ -52,6 +52,7 @@ MODELS = {
     "local-p": {"attention": "dot", "reach": "local-p"},
     "no attention": {"attention": "none"},
     "transformer": {"kind": "transformer"},
+    "transformer copy": {"kind": "transformer", "copy": True},
 }
 
 

@@ -8,6 +8,8 @@ import torch
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.rnn.hard_attention import HardAttentionConfig, HardAttentionDecoder
+from jumok.models.rnn.transducer import TransducerConfig, TransducerDecoder
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 from jumok.training import TrainingConfig, train
@@ -28,6 +30,7 @@ RNN_DECODERS = {
     "luong general": {"attention": "general", "cell": "lstm", "layers": 2},
     "luong concat": {"attention": "concat"},
     "luong location": {"attention": "location"},
+    "monotonic": {"attention": "monotonic"},
     "local-m": {"attention": "general", "reach": "local-m", "half_window": 2},
     "local-p": {"attention": "dot", "reach": "local-p", "half_window": 2, "input_feeding": True},
 }
@@ -58,7 +61,19 @@ def transformer(seed, **options):
     )
 
 
-FAMILIES = {name: lambda seed, o=options: rnn(seed, **o) for name, options in RNN_DECODERS.items()} | {
+def along(seed, decoder, config):
+    torch.manual_seed(seed)
+    encoder = RnnEncoder(RnnEncoderConfig(**RNN), vocabulary=VOCABULARY)
+    return EncoderDecoder(encoder, decoder(config, vocabulary=VOCABULARY, encoder_width=8))
+
+
+ALONG_THE_SOURCE = {
+    "transducer": (TransducerDecoder, TransducerConfig(**RNN, context=True)),
+    "hard attention": (HardAttentionDecoder, HardAttentionConfig(**RNN)),
+    "hard attention anywhere": (HardAttentionDecoder, HardAttentionConfig(**RNN, order=0, copy=True)),
+}
+FAMILIES = {name: lambda seed, o=options: along(seed, *o) for name, options in ALONG_THE_SOURCE.items()}
+FAMILIES |= {name: lambda seed, o=options: rnn(seed, **o) for name, options in RNN_DECODERS.items()} | {
     name: lambda seed, o=options: transformer(seed, **o) for name, options in TRANSFORMERS.items()
 }
 CONFIG = TrainingConfig(
@@ -94,7 +109,9 @@ def test_every_weight_gets_a_finite_gradient_and_moves(tmp_path, family):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["bahdanau", "copying", "luong general", "transformer"])
+@pytest.mark.parametrize(
+    "family", ["bahdanau", "copying", "luong general", "transducer", "hard attention", "transformer"]
+)
 def test_half_precision_on_a_cpu_trains_like_single_precision_and_resumes_to_the_same_bits(tmp_path, family):
     half = replace(CONFIG, precision="bf16")
 

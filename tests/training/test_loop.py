@@ -87,7 +87,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, number, 
     assert result.stopped == "interrupted"
     assert step_of(checkpoints(tmp_path / "run/checkpoints")[-1]) == 4
     assert report.said == [
-        f"stopped after step 4, all saved in {tmp_path / 'run'}; go on with the same command and --resume"
+        f"stopped after step 4, all saved in {tmp_path / 'run'}; continue with the same command and --resume"
     ]
     assert "finishing this step and saving; once more to quit at once" in capfd.readouterr().err
     assert signal.getsignal(number) is handler
@@ -142,6 +142,13 @@ def test_only_the_newest_checkpoints_and_the_best_are_kept(tmp_path):
     assert (result.state.best, result.state.best_step, result.state.waited) == (1.0, 6, 4)
 
 
+@pytest.mark.parametrize(("metric", "best"), [("loss", 6), ("ser", 6), ("wer", 6), ("bleu", 3), ("exact_match", 3)])
+def test_the_best_checkpoint_has_the_lowest_error_or_the_highest_score(tmp_path, metric, best):
+    scores = iter([30.0, 10.0, 20.0])
+    config = replace(EVERYTHING, steps=9, metric=metric)
+    assert run(tmp_path, config, check=lambda model: {metric: next(scores)}).state.best_step == best
+
+
 def test_training_stops_when_validations_stop_getting_better(tmp_path):
     report = Remarks()
     config = replace(EVERYTHING, steps=100, patience=2, metric="bleu")
@@ -150,7 +157,7 @@ def test_training_stops_when_validations_stop_getting_better(tmp_path):
     assert (result.stopped, result.state.step, result.state.best_step) == ("patience", 12, 6)
     assert report.said == [
         "step 12: no better bleu in 2 validations, so training is done; "
-        "to go on, raise training.patience and use --resume"
+        "to continue, raise training.patience and use --resume"
     ]
     done = run(tmp_path / "run", config, resume=True)
     assert (done.stopped, done.state.step) == ("patience", 12)
@@ -222,7 +229,7 @@ def test_training_stops_after_its_minutes_counted_over_resumes(tmp_path):
     result = run(tmp_path / "run", config, report=report)
     assert result.stopped == "minutes"
     assert result.state.validated == result.state.step
-    assert "training.minutes = 0.005 reached; to go on, raise it and use --resume" in report.said[-1]
+    assert "training.minutes = 0.005 reached; to continue, raise it and use --resume" in report.said[-1]
     again = run(tmp_path / "run", config, resume=True)
     assert again.state.step == result.state.step
 
@@ -306,7 +313,7 @@ def test_a_picture_that_cannot_be_drawn_ends_nothing_and_comes_after_the_checkpo
 
     assert run(tmp_path, report=report, draw=draw).stopped == "steps"
     assert saved == [3, 6, 9, 12]
-    assert "No space left on device; training goes on without the picture" in report.said[0]
+    assert "No space left on device; training continues without the picture" in report.said[0]
 
 
 def test_the_picture_is_drawn_after_every_validation(tmp_path):

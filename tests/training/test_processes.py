@@ -10,6 +10,7 @@ from jumok.training.processes import Processes, check_seen, check_shares
 from jumok.training.read_ahead import Position, read_step
 from support.processes import gpu_runs, recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
 from support.runs import assert_same_run, files_of, metrics_of, state_of
+from support.shared import shared
 from support.tiny import TinyBatches
 
 pytestmark = pytest.mark.slow
@@ -30,21 +31,25 @@ def assert_followed(one, other, tolerance=2e-4):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """Runs of one process whose updates take as many batches as those of two."""
-    folder = tmp_path_factory.mktemp("alone")
-    tiny_run(folder / "two", accumulate=2)
-    tiny_run(folder / "two-ema", accumulate=2, ema=0.9)
-    tiny_run(folder / "three", accumulate=3)
-    return folder
+
+    def make(folder):
+        tiny_run(folder / "two", accumulate=2)
+        tiny_run(folder / "two-ema", accumulate=2, ema=0.9)
+        tiny_run(folder / "three", accumulate=3)
+
+    return shared(tmp_path_factory, "alone", make)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """Runs of two processes."""
-    folder = tmp_path_factory.mktemp("pair")
-    for name in ("begun-by-one", "begun-by-one-fsdp"):
-        tiny_run(folder / name, steps=8, accumulate=3)
-    assert together(2, tiny_runs, folder) == [0, 0]
-    return folder
+
+    def make(folder):
+        for name in ("begun-by-one", "begun-by-one-fsdp"):
+            tiny_run(folder / name, steps=8, accumulate=3)
+        assert together(2, tiny_runs, folder) == [0, 0]
+
+    return shared(tmp_path_factory, "pair", make)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -104,16 +109,16 @@ def test_an_error_in_one_process_is_raised_in_all(pair):
 
 @pytest.fixture(scope="module")
 def recipes_of_one(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("recipes-of-one")
-    recipe_runs(folder, 2)
-    return folder
+    return shared(tmp_path_factory, "recipes-of-one", lambda folder: recipe_runs(folder, 2))
 
 
 @pytest.fixture(scope="module")
 def recipes_of_two(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("recipes-of-two")
-    assert together(2, recipe_runs, folder, 1) == [0, 0]
-    return folder
+
+    def make(folder):
+        assert together(2, recipe_runs, folder, 1) == [0, 0]
+
+    return shared(tmp_path_factory, "recipes-of-two", make)
 
 
 @pytest.mark.long
@@ -156,7 +161,7 @@ def test_the_shares_of_a_step_are_what_one_process_reads(monkeypatch):
 
 def test_fewer_batches_than_processes_are_refused(monkeypatch):
     monkeypatch.setattr("jumok.training.processes._here", Processes(0, 8))
-    with pytest.raises(ArgumentError, match="4 batches, which 8 processes cannot share; go on with 4 processes"):
+    with pytest.raises(ArgumentError, match="4 batches, which 8 processes cannot share; continue with 4 processes"):
         check_shares(4)
 
 

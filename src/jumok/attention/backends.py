@@ -16,6 +16,7 @@ from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
 from jumok.attention.masks import Causal
 from jumok.attention.modified_dot import ModifiedDot
+from jumok.attention.nonfinite import all_finite
 from jumok.attention.normalise import NORMALISERS, softmax
 from jumok.attention.scores import Custom, Dot, Positional, ScaledDot, Score
 from jumok.attention.weights import Attended, Weights, versions
@@ -116,6 +117,8 @@ def run(call: AttentionCall, plan: Plan) -> Attended:
 
 def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
     """Compute a call whose queries and keys are ready for the kernels."""
+    if plan.backend == "sdpa" and (values := _sdpa_of_finite(call)) is not None:
+        return _attended(call, values)
     if not plan.isolates:
         call = call.isolate()
     if plan.repaired:
@@ -142,6 +145,23 @@ def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
         return _attended(call, blocks.run(call))
     weights = call.weights()
     return _attended(call, call.mix(weights), weights)
+
+
+def _sdpa_of_finite(call: AttentionCall) -> Tensor | None:
+    """The values of a small call on a CPU under a mask, where sums show that there was nothing to isolate.
+
+    Without gradients, whose products could still overflow, finite queries and keys and a finite output are proof
+    enough: a value that is not finite makes the output so, whatever its weight.
+    """
+    if call.isolated or call.visible is None or call.dropout or not tracing.is_readable(call.query):
+        return None
+    query, key, value = call.query, call.key, call.value
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return None
+    if not all_finite(query, key):
+        return None
+    values = sdpa.run(call)
+    return values if all_finite(values) else None
 
 
 def _attended(call: AttentionCall, values: Tensor, matrix: Tensor | None = None) -> Attended:

@@ -21,6 +21,9 @@ from jumok.errors import ArgumentError
 
 T = TypeVar("T")
 
+FEW_LENGTHS = 64
+"""Up to this many, lengths are read one by one."""
+
 
 @dataclass(eq=False)  # not frozen, which makes small calls on a CPU slower; nothing assigns to its fields
 class Tile:
@@ -82,6 +85,11 @@ class Visible(ABC):
         """The tensors of the mask, by the names callers gave them."""
         return ()
 
+    @property
+    def hides_no_row(self) -> bool:
+        """Whether every query is known to see a key, if there are keys."""
+        return False
+
     def mismatch(self, tile: Tile) -> str | None:
         """What does not fit a call of this size; None if the mask fits."""
         return None
@@ -103,7 +111,7 @@ class Visible(ABC):
         return Either(_without_factors(self), _without_factors(as_visible(other)))
 
     def __invert__(self) -> "Visible":
-        return Hidden(_without_factors(self))
+        return Inverted(_without_factors(self))
 
     def __bool__(self) -> NoReturn:
         # Python would evaluate `causal() and other` to `other` alone.
@@ -181,9 +189,20 @@ def as_lengths(name: str, lengths: Any) -> Int[Tensor, "*batch"]:
     if found is None or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         seen = describe(lengths) if isinstance(lengths, Tensor) else repr(lengths)
         raise ArgumentError(f"{name} must be a tensor or a list of integers, but it is {seen}")
-    if tracing.is_readable(found) and found.numel() and int(found.min()) < 0:
-        raise ArgumentError(f"{name} must not be negative, but it holds {int(found.min())}")
+    if tracing.is_readable(found) and (shortest := extremes(found)[0]) < 0:
+        raise ArgumentError(f"{name} must not be negative, but it holds {shortest}")
     return found
+
+
+def extremes(lengths: Int[Tensor, "*batch"]) -> tuple[int, int]:
+    """The shortest and the longest length; 0 and 0 if there are none."""
+    if not (count := lengths.numel()):
+        return 0, 0
+    if count <= FEW_LENGTHS:  # a list is faster than a reduction
+        found = (lengths if lengths.dim() == 1 else lengths.flatten()).tolist()
+        return min(found), max(found)
+    lowest, highest = lengths.aminmax()
+    return int(lowest), int(highest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,9 +218,19 @@ class Lengths(Visible):
             visible = visible & (tile.rows[:, None] < tile.select(_before_matrix(self.query_lengths, tile)))
         return visible if self.query_lengths is not None else tile.select(visible)
 
+    @property
+    def hides_no_row(self) -> bool:
+        return self.query_lengths is None and tracing.is_readable(self.lengths) and extremes(self.lengths)[0] > 0
+
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         queries = () if self.query_lengths is None else (("query_lengths", self.query_lengths),)
         return (("lengths", self.lengths), *queries)
+
+    def fits(self, tile: Tile) -> bool:
+        """Whether no length exceeds the call, for lengths whose shape is known to fit."""
+        if extremes(self.lengths)[1] > tile.keys:
+            return False
+        return self.query_lengths is None or extremes(self.query_lengths)[1] <= tile.queries
 
     def mismatch(self, tile: Tile) -> str | None:
         sizes = {"lengths": tile.keys, "query_lengths": tile.queries}
@@ -209,9 +238,9 @@ class Lengths(Visible):
             shape = tuple(lengths.shape)
             if len(shape) > len(tile.lead) or not broadcasts(shape, tile.lead[: len(shape)]):
                 return f"{name} has shape {list(shape)}, but the leading axes of query and key are {list(tile.lead)}"
-            if tracing.is_readable(lengths) and lengths.numel() and int(lengths.max()) > sizes[name]:
+            if tracing.is_readable(lengths) and (longest := extremes(lengths)[1]) > sizes[name]:
                 what = "keys" if name == "lengths" else "queries"
-                return f"{name} holds {int(lengths.max())}, but there are only {sizes[name]} {what}"
+                return f"{name} holds {longest}, but there are only {sizes[name]} {what}"
         return None
 
 
@@ -301,7 +330,7 @@ class Either(Both):
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden(Visible):
+class Inverted(Visible):
     """Visible where the other mask hides."""
 
     mask: Visible

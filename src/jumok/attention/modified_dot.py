@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.attention.checks import as_integer, broadcasts, check_sizes, describe
-from jumok.attention.scores import Prepared, ScaledDot, Score, finite_scale
+from jumok.attention.scores import PreparedScore, ScaledDot, Score, finite_scale
 from jumok.errors import ArgumentError
 
 Change = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -44,10 +44,10 @@ class ModifiedDot(Score):
     parameter_axes: ClassVar[dict[str, int]] = {"bias": 2, "slopes": 0, "sinks": 0}
     any_dtype: ClassVar[tuple[str, ...]] = ("slopes",)
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(self, query: Tensor, key: Tensor) -> PreparedScore:
         """The same with its scale."""
         scale = max(1, query.shape[-1]) ** -0.5 if self.scale is None else self.scale
-        return Prepared(self if scale == self.scale else replace(self, scale=scale), query, key)
+        return PreparedScore(self if scale == self.scale else replace(self, scale=scale), query, key)
 
     def __call__(
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]

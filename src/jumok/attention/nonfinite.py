@@ -63,6 +63,11 @@ def _all_harmless(*tensors: Tensor) -> bool:
     return all(_sum_of_squares(tensor) < limit / 4 or _largest(tensor) < limit**0.5 for tensor in tensors)
 
 
+def all_finite(*tensors: Tensor) -> bool:
+    """Whether no number is NaN or infinite, by the cheapest pass; large numbers may be taken for infinite ones."""
+    return math.isfinite(sum(tensor.sum().item() for tensor in tensors))
+
+
 def _sum_of_squares(tensor: Tensor) -> float:
     """An upper bound on every square, or NaN; infinite where it is not found by the fastest pass over memory."""
     if tensor.requires_grad:

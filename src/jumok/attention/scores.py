@@ -40,9 +40,9 @@ class Score(ABC):
         """The class of the score that `prepare` gives, which decides what backends can compute it."""
         return type(self)
 
-    def prepare(self, query: Tensor, key: Tensor) -> "Prepared":
+    def prepare(self, query: Tensor, key: Tensor) -> "PreparedScore":
         """Reduce the score to a simpler one of projected queries and keys, if there is one that kernels know."""
-        return Prepared(self, query, key)
+        return PreparedScore(self, query, key)
 
     def mismatch(self, query: Tensor, key: Tensor) -> str | None:
         """Why queries and keys of these shapes cannot be scored; None if they can."""
@@ -75,7 +75,7 @@ class Score(ABC):
         return f'score "{re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()}"'
 
 
-class Prepared(NamedTuple):
+class PreparedScore(NamedTuple):
     """A score with the queries and keys to call it with."""
 
     score: Score
@@ -91,7 +91,7 @@ class DotReducible(Score):
         return Dot
 
     @abstractmethod
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(self, query: Tensor, key: Tensor) -> PreparedScore:
         """The dot product, with the projected queries and keys."""
 
     def __call__(
@@ -124,9 +124,9 @@ class ScaledDot(DotReducible):
 
     scale: float | None = None
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(self, query: Tensor, key: Tensor) -> PreparedScore:
         """The dot product with its scale."""
-        return Prepared(Dot(max(1, query.shape[-1]) ** -0.5 if self.scale is None else self.scale), query, key)
+        return PreparedScore(Dot(max(1, query.shape[-1]) ** -0.5 if self.scale is None else self.scale), query, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +135,9 @@ class Cosine(DotReducible):
 
     scale: float = 1.0
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(self, query: Tensor, key: Tensor) -> PreparedScore:
         """The dot product of vectors of length 1."""
-        return Prepared(Dot(self.scale), _unit_vectors(query), _unit_vectors(key))
+        return PreparedScore(Dot(self.scale), _unit_vectors(query), _unit_vectors(key))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +147,9 @@ class General(DotReducible):
     weight: Float[Tensor, "*#lead query_dim key_dim"]
     parameter_axes: ClassVar[dict[str, int]] = {"weight": 2}
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(self, query: Tensor, key: Tensor) -> PreparedScore:
         """The dot product of q W with k."""
-        return Prepared(Dot(), query @ self.weight, key)
+        return PreparedScore(Dot(), query @ self.weight, key)
 
     def mismatch(self, query: Tensor, key: Tensor) -> str | None:
         """The matrix must be [query_dim, key_dim]."""
@@ -169,9 +169,9 @@ class Location(DotReducible):
     weight: Float[Tensor, "*#lead position query_dim"]
     parameter_axes: ClassVar[dict[str, int]] = {"weight": 2}
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(self, query: Tensor, key: Tensor) -> PreparedScore:
         """The dot product of the query with the row of each position."""
-        return Prepared(Dot(), query, self.weight[..., : key.shape[-2], :])
+        return PreparedScore(Dot(), query, self.weight[..., : key.shape[-2], :])
 
     def mismatch(self, query: Tensor, key: Tensor) -> str | None:
         """There must be a row as wide as the query for every key."""

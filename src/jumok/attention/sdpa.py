@@ -20,6 +20,8 @@ Gradients = tuple[Tensor | None, ...]
 FEW_KEYS = 16
 """With fewer keys than a CPU vector register holds numbers (16 at most), the unmasked kernel gives 0 for NaN scores."""
 
+TINY = torch.finfo(torch.float32).tiny
+
 
 def run(call: AttentionCall) -> Tensor:
     """Σ softmax(scale · q kᵀ) v in one kernel, which does not store the weights."""
@@ -44,7 +46,7 @@ def with_positive_scale(call: AttentionCall) -> AttentionCall:
     query, scale = call.query, call.score.scale
     if scale < 0:
         query, scale = -query, -scale
-    if scale < torch.finfo(torch.float32).tiny:  # it could round to 0 in the kernel's single precision
+    if scale < TINY:  # it could round to 0 in the kernel's single precision
         query, scale = query * scale, 1.0
     return call if query is call.query else replace(call, query=query, score=replace(call.score, scale=scale))
 
@@ -59,6 +61,8 @@ def _masked(call: AttentionCall) -> Tensor:
     if call.visible is None:
         return _fused(call, attn_mask=call.query.new_ones(1, call.key.shape[-2], dtype=torch.bool))
     visible = call.visible.tile(call.tile)
+    if call.visible.hides_no_row:
+        return _fused(call, attn_mask=visible)
     something = visible.any(-1, keepdim=True)
     if tracing.is_readable(something) and bool(something.all()):
         return _fused(call, attn_mask=visible)
@@ -70,7 +74,7 @@ def _masked(call: AttentionCall) -> Tensor:
 def _fused(call: AttentionCall, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
     assert isinstance(call.score, Dot)
     lead, query, key, value = call.query.shape[:-2], call.query, call.key, call.value
-    if attn_mask is not None:
+    if attn_mask is not None and (attn_mask.dim() != 4 or len(lead) != 2):
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:])
     if len(lead) != 2:  # the fast kernels take exactly [batch, head, time, dim]
         four = (prod(lead[:-1]), lead[-1]) if lead else (1, 1)

@@ -1,4 +1,4 @@
-"""What was found out about a call of `attend` is remembered for calls of the same signature.
+"""A cache of checked arguments and chosen backends for calls of `attend` with the same signature.
 
 On a CPU, and for small problems on a GPU, the kernel takes less time than checking arguments and choosing a backend.
 Both depend on shapes, dtypes, devices and names alone, for the usual calls: softmax over a scaled dot product, under no
@@ -34,7 +34,7 @@ class Known(NamedTuple):
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, visible: Visible | None) -> AttentionCall:
         """A prepared call; NaN behind the mask has not been isolated."""
-        if type(visible) is Lengths and visible.lengths.is_cpu:
+        if type(visible) is Lengths and visible.lengths.is_cpu and not visible.fits(self.tile):
             visible.check(self.tile)
         return AttentionCall(
             query, key, value, self.score, self.normalise, visible, 0.0, self.tile, None, None, False, self.given

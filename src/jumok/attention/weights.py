@@ -156,6 +156,10 @@ class Weights:
         """The total weight of each key over all queries."""
         return reduce(torch.add, self._in_blocks(lambda block: block.sum(-2)))
 
+    def __repr__(self) -> str:
+        shape = [*self.call.query.shape[:-1], self.call.key.shape[-2]]
+        return f"Weights({self.call.score_name}, {shape}{', computed when called' if self.matrix is None else ''})"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "Weights":
         return Weights(*copied((self.call, self.matrix, self.inputs), memo))
 
@@ -175,6 +179,9 @@ class Attended(NamedTuple):
 
     values: Float[Tensor, "*lead query value_dim"]
     weights: Weights
+
+    def __repr__(self) -> str:
+        return f"Attended(values={type(self.values).__name__}({list(self.values.shape)}), weights={self.weights})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Attended":
         values, weights = copied((self.values, self.weights), memo)

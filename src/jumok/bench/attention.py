@@ -12,7 +12,7 @@ from jumok.attention import additive, attend, causal, from_lengths
 from jumok.bench.timing import JUMOK, Call, Size, Work
 
 
-class Shape(NamedTuple):
+class AttentionShape(NamedTuple):
     """[batch, heads, time, dim] of dot-product attention; additive attention has no heads and `width` features."""
 
     batch: int
@@ -27,16 +27,16 @@ class Shape(NamedTuple):
         return f"[{self.batch}, {self.heads}, {self.time}, {self.dim}]"
 
 
-SHAPES: dict[str, dict[Size, Shape]] = {
+SHAPES: dict[str, dict[Size, AttentionShape]] = {
     "cpu": {
-        "small": Shape(8, 4, 32, 32, 64),
-        "medium": Shape(16, 8, 128, 64, 256),
-        "large": Shape(4, 16, 1024, 64, 256),
+        "small": AttentionShape(8, 4, 32, 32, 64),
+        "medium": AttentionShape(16, 8, 128, 64, 256),
+        "large": AttentionShape(4, 16, 1024, 64, 256),
     },
     "cuda": {
-        "small": Shape(32, 8, 64, 64, 512),
-        "medium": Shape(16, 16, 1024, 64, 256),
-        "large": Shape(4, 16, 4096, 64, 256),
+        "small": AttentionShape(32, 8, 64, 64, 512),
+        "medium": AttentionShape(16, 16, 1024, 64, 256),
+        "large": AttentionShape(4, 16, 4096, 64, 256),
     },
 }
 
@@ -73,7 +73,7 @@ def works(device: torch.device, size: Size) -> Iterator[Work]:
     yield _additive(shape, device)
 
 
-def _additive(shape: Shape, device: torch.device) -> Work:
+def _additive(shape: AttentionShape, device: torch.device) -> Work:
     """The direct form needs a tensor of batch × queries × keys × width numbers, which a large shape has no room for."""
     batch = max(1, min(shape.batch, 2**29 // (shape.time**2 * shape.width)))
     length = shape.time if batch > 1 else min(shape.time, 1024)

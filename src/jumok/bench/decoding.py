@@ -3,21 +3,26 @@
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from jumok.bench.peers import BOS, EOS, PAD, SPECIALS, RnnShape, TransformerShape, jumok_rnn, jumok_transformer, marian
-from jumok.bench.timing import JUMOK, Call, Size, Work
+from jumok.bench.timing import JUMOK, Call, Prepare, Size, Work
+from jumok.data import Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.decoding import DecodingConfig, Specials
+from jumok.decoding.ctranslate2_engine import CTranslate2Engine, is_installed
+from jumok.decoding.ctranslate2_model import write_model
 from jumok.decoding.precision import search
 from jumok.models import EncoderDecoder
 
 BEAM = 5
+OWN_ENGINE = "jumok, own engine"
 
 
-class Sizes(NamedTuple):
+class DecodingSizes(NamedTuple):
     """The models, and a batch: sentences × tokens of source and of output."""
 
     transformer: TransformerShape
@@ -26,16 +31,16 @@ class Sizes(NamedTuple):
     length: int
 
 
-SIZES: dict[str, dict[Size, Sizes]] = {
+SIZES: dict[str, dict[Size, DecodingSizes]] = {
     "cpu": {
-        "small": Sizes(TransformerShape(2, 64, 1_000), RnnShape(32, 64, 1_000), 4, 6),
-        "medium": Sizes(TransformerShape(3, 256, 8_000), RnnShape(256, 512, 8_000), 16, 20),
-        "large": Sizes(TransformerShape(6, 512, 8_000), RnnShape(256, 512, 8_000), 32, 30),
+        "small": DecodingSizes(TransformerShape(2, 64, 1_000), RnnShape(32, 64, 1_000), 4, 6),
+        "medium": DecodingSizes(TransformerShape(3, 256, 8_000), RnnShape(256, 512, 8_000), 16, 20),
+        "large": DecodingSizes(TransformerShape(6, 512, 8_000), RnnShape(256, 512, 8_000), 32, 30),
     },
     "cuda": {
-        "small": Sizes(TransformerShape(3, 256, 8_000), RnnShape(128, 256, 8_000), 16, 20),
-        "medium": Sizes(TransformerShape(6, 512, 32_000), RnnShape(256, 512, 8_000), 128, 32),
-        "large": Sizes(TransformerShape(6, 512, 32_000), RnnShape(512, 1024, 32_000), 256, 64),
+        "small": DecodingSizes(TransformerShape(3, 256, 8_000), RnnShape(128, 256, 8_000), 16, 20),
+        "medium": DecodingSizes(TransformerShape(6, 512, 32_000), RnnShape(256, 512, 8_000), 128, 32),
+        "large": DecodingSizes(TransformerShape(6, 512, 32_000), RnnShape(512, 1024, 32_000), 256, 64),
     },
 }
 
@@ -49,7 +54,7 @@ def works(device: torch.device, size: Size) -> Iterator[Work]:
         yield Work(
             f"{transformer}, {where}",
             {
-                JUMOK: partial(_jumok, partial(jumok_transformer, transformer), source, device),
+                **_engines(transformer, source, device),
                 "Hugging Face Marian": partial(_marian, transformer, source, device),
                 "CTranslate2": partial(_ctranslate2, transformer, source, device, _precision(device)),
                 "CTranslate2 int8": partial(_ctranslate2, transformer, source, device, "int8"),
@@ -74,8 +79,29 @@ def _precision(device: torch.device) -> str:
     return "float16" if device.type == "cuda" else "float32"
 
 
+def _engines(shape: TransformerShape, source: Tensor, device: torch.device) -> dict[str, Prepare]:
+    """The engine that `jumok translate` uses by default, and our own where that is another one."""
+    own = partial(_jumok, partial(jumok_transformer, shape), source, device)
+    if device.type != "cpu" or not is_installed():
+        return {JUMOK: own}
+    return {JUMOK: partial(_default_engine, shape, source), OWN_ENGINE: own}
+
+
+def _default_engine(shape: TransformerShape, source: Tensor) -> Call:
+    """Our model exported to CTranslate2, with the settings of `jumok translate`."""
+    words = (f"w{number}" for number in range(SPECIALS, shape.vocabulary))
+    tokenizer = Tokenizer.train(words, TokenizerConfig(kind="word", size=shape.vocabulary))
+    tokenizers = TokenizerPair(tokenizer, tokenizer)
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(jumok_transformer(shape), tokenizers, folder)
+        engine = CTranslate2Engine(Path(folder), "float32", tokenizers, torch.get_num_threads())
+    length = source.shape[1]
+    config = DecodingConfig(beam=BEAM, min_length=length, max_length=length)
+    return lambda: engine.generate(source.tolist(), [length] * len(source), config)
+
+
 def _jumok(make: Callable[[], EncoderDecoder], source: Tensor, device: torch.device) -> Call:
-    """As `jumok translate` searches, on a GPU in fp16."""
+    """Our own search, on a GPU in fp16."""
     length = source.shape[1]
     config = DecodingConfig(beam=BEAM, min_length=length, max_length=length)
     model, source = make().to(device).eval(), source.to(device)

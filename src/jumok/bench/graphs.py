@@ -12,7 +12,7 @@ from jumok.bench.timing import JUMOK, Call, Size, Work
 from jumok.layers import GraphAttention, GraphAttentionV2, SortedEdges
 
 
-class Shape(NamedTuple):
+class GraphShape(NamedTuple):
     """A random graph, and a layer with `heads` heads of width `dim` whose input is as wide as its output."""
 
     nodes: int
@@ -26,16 +26,16 @@ class Shape(NamedTuple):
         return self.heads * self.dim
 
 
-SHAPES: dict[str, dict[Size, Shape]] = {
+SHAPES: dict[str, dict[Size, GraphShape]] = {
     "cpu": {
-        "small": Shape(1_000, 10_000, 4, 8),
-        "medium": Shape(10_000, 200_000, 8, 16),
-        "large": Shape(50_000, 1_000_000, 8, 32),
+        "small": GraphShape(1_000, 10_000, 4, 8),
+        "medium": GraphShape(10_000, 200_000, 8, 16),
+        "large": GraphShape(50_000, 1_000_000, 8, 32),
     },
     "cuda": {
-        "small": Shape(3_000, 10_000, 8, 8),
-        "medium": Shape(50_000, 1_000_000, 8, 32),
-        "large": Shape(200_000, 8_000_000, 8, 32),
+        "small": GraphShape(3_000, 10_000, 8, 8),
+        "medium": GraphShape(50_000, 1_000_000, 8, 32),
+        "large": GraphShape(200_000, 8_000_000, 8, 32),
     },
 }
 
@@ -55,14 +55,14 @@ def works(device: torch.device, size: Size) -> Iterator[Work]:
         )
 
 
-def _jumok(kind: str, shape: Shape, device: torch.device) -> Call:
+def _jumok(kind: str, shape: GraphShape, device: torch.device) -> Call:
     make = GraphAttention if kind == "GAT" else GraphAttentionV2
     layer = make(in_width=shape.width, out_width=shape.width, heads=shape.heads, self_loops=False).to(device)
     edges = SortedEdges.of(_edges(shape, device), shape.nodes)
     return _trained(lambda x: layer(x, edges).values, shape, device)
 
 
-def _geometric(kind: str, shape: Shape, device: torch.device) -> Call:
+def _geometric(kind: str, shape: GraphShape, device: torch.device) -> Call:
     from torch_geometric.nn import GATConv, GATv2Conv
 
     make = GATConv if kind == "GAT" else GATv2Conv
@@ -71,7 +71,7 @@ def _geometric(kind: str, shape: Shape, device: torch.device) -> Call:
     return _trained(lambda x: layer(x, edges), shape, device)
 
 
-def _plain(kind: str, shape: Shape, device: torch.device) -> Call:
+def _plain(kind: str, shape: GraphShape, device: torch.device) -> Call:
     """The equations of Veličković et al. (2018) and Brody et al. (2022), edge by edge with scatter and gather."""
     heads, dim = shape.heads, shape.dim
     to_source, to_target = (nn.Linear(shape.width, shape.width, bias=False).to(device) for _ in range(2))
@@ -98,12 +98,12 @@ def _plain(kind: str, shape: Shape, device: torch.device) -> Call:
     return _trained(layer, shape, device)
 
 
-def _edges(shape: Shape, device: torch.device) -> Tensor:
+def _edges(shape: GraphShape, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(shape.nodes, (2, shape.edges), generator=generator).to(device)
 
 
-def _trained(layer: Callable[[Tensor], Tensor], shape: Shape, device: torch.device) -> Call:
+def _trained(layer: Callable[[Tensor], Tensor], shape: GraphShape, device: torch.device) -> Call:
     """Forward and backward."""
     x = torch.randn(shape.nodes, shape.width, device=device, requires_grad=True)
     upstream = torch.randn(shape.nodes, shape.width, device=device)

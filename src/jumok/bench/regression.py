@@ -1,5 +1,6 @@
 """Kernel regression: `KernelRegressor` beside scikit-learn, statsmodels and torch.cdist, on the same random points."""
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -144,5 +145,7 @@ def statsmodels_prediction(case: Case) -> Call:
     from statsmodels.nonparametric.kernel_regression import KernelReg
 
     x, y, query = case.data()
-    model = KernelReg(y, x, var_type="c" * case.dim, reg_type="lc", bw=[case.bandwidth] * case.dim)
+    with warnings.catch_warnings():  # of a random generator that a given bandwidth does not use
+        warnings.simplefilter("ignore", FutureWarning)
+        model = KernelReg(y, x, var_type="c" * case.dim, reg_type="lc", bw=[case.bandwidth] * case.dim)
     return lambda: model.fit(query)

@@ -119,7 +119,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _timing(work: Work, system: str, rounds: list[dict[str, float]], memory: float | None) -> Timing:
-    seconds = statistics.median(one[system] for one in rounds)
-    ratio = statistics.median(one[system] / one[JUMOK] for one in rounds) if JUMOK in rounds[0] else None
+    seconds = statistics.median(round_[system] for round_ in rounds)
+    ratio = statistics.median(round_[system] / round_[JUMOK] for round_ in rounds) if JUMOK in rounds[0] else None
     rate = work.tokens / seconds if work.tokens else None
     return Timing(work.name, system, seconds, ratio, rate, memory)

@@ -30,7 +30,7 @@ from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.step import autocast, train_step
 
 
-class Sizes(NamedTuple):
+class TrainingSizes(NamedTuple):
     """Both models, and a batch of each: sentences × tokens, none of them padding."""
 
     transformer: TransformerShape
@@ -39,16 +39,16 @@ class Sizes(NamedTuple):
     rnn_batch: tuple[int, int]
 
 
-SIZES: dict[str, dict[Size, Sizes]] = {
+SIZES: dict[str, dict[Size, TrainingSizes]] = {
     "cpu": {
-        "small": Sizes(TransformerShape(2, 64, 1_000), (16, 16), RnnShape(32, 64, 1_000), (16, 16)),
-        "medium": Sizes(TransformerShape(3, 256, 8_000), (64, 16), RnnShape(256, 512, 8_000), (64, 16)),
-        "large": Sizes(TransformerShape(6, 512, 32_000), (64, 32), RnnShape(256, 512, 8_000), (128, 32)),
+        "small": TrainingSizes(TransformerShape(2, 64, 1_000), (16, 16), RnnShape(32, 64, 1_000), (16, 16)),
+        "medium": TrainingSizes(TransformerShape(3, 256, 8_000), (64, 16), RnnShape(256, 512, 8_000), (64, 16)),
+        "large": TrainingSizes(TransformerShape(6, 512, 32_000), (64, 32), RnnShape(256, 512, 8_000), (128, 32)),
     },
     "cuda": {
-        "small": Sizes(TransformerShape(3, 256, 8_000), (64, 32), RnnShape(128, 256, 8_000), (64, 16)),
-        "medium": Sizes(TransformerShape(6, 512, 32_000), (100, 64), RnnShape(256, 512, 8_000), (128, 32)),
-        "large": Sizes(TransformerShape(6, 512, 32_000), (400, 64), RnnShape(512, 1024, 32_000), (128, 32)),
+        "small": TrainingSizes(TransformerShape(3, 256, 8_000), (64, 32), RnnShape(128, 256, 8_000), (64, 16)),
+        "medium": TrainingSizes(TransformerShape(6, 512, 32_000), (100, 64), RnnShape(256, 512, 8_000), (128, 32)),
+        "large": TrainingSizes(TransformerShape(6, 512, 32_000), (400, 64), RnnShape(512, 1024, 32_000), (128, 32)),
     },
 }
 CONFIG = TrainingConfig(learning_rate=1e-4)

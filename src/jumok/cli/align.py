@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.analysis.alignment.aligner import aligned
+from jumok.analysis.alignment.aligner import Aligner, TwoWayAligner, aligned
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.statistical import ROUNDS, align_text
+from jumok.analysis.alignment.statistical import THRESHOLD as TEXT_THRESHOLD
+from jumok.analysis.alignment.word_pairs import LONGEST, is_long
 from jumok.cli.arguments import PAIRS, ColumnNames, Device, FromLanguage, ToLanguage, is_same_file, parse_columns
 from jumok.cli.output import print_json, print_table, say
 from jumok.data import Pair, read_pairs
@@ -26,13 +28,16 @@ Reverse = Annotated[Path | None, Option(help="Model of the opposite direction, t
 JOINS = "grow-diag, intersection, union, grow-diag-final, grow-diag-final-and, product"
 Symmetrise = Annotated[str | None, Option(help=f"How --reverse is combined; defaults to grow-diag. One of {JOINS}.")]
 Links = Annotated[str | None, Option(help="argmax (the default; one link per target word), mutual or threshold.")]
-THRESHOLD = "Least weight of a link; defaults to 0.2 with --links threshold, 0.5 with --symmetrise product or no model."
+DEFAULTS = f"0.2 with --links threshold, 0.5 with --symmetrise product, {TEXT_THRESHOLD} without a model"
+THRESHOLD = f"Least weight of a link; defaults to {DEFAULTS}."
 Threshold = Annotated[float | None, Option(min=0, max=1, help=THRESHOLD)]
 CHOSEN = "counted from 0, -1 is the last; chosen on the data by default."
 Layer = Annotated[int | None, Option(help=f"Use only this layer, {CHOSEN}")]
 Head = Annotated[int | None, Option(help=f"Use only this head, {CHOSEN}")]
 SHIFT = "Use the attention of the step that reads a word, not the one that writes it; chosen on the data by default."
 Shift = Annotated[bool | None, Option("--shift/--no-shift", help=SHIFT)]
+UNITS = "Align the model's tokens, or words; defaults to words, and to tokens if the tokenizer is of letters."
+Tokens = Annotated[bool | None, Option("--tokens/--words", help=UNITS)]
 GoldLinks = Annotated[str | None, Option(help="File of gold links: print AER, precision and recall instead of links.")]
 DevSource = Annotated[str | None, Option(help="Texts on which to choose layer and head; needs --dev-gold.")]
 DevTarget = Annotated[str | None, Option(help="Translations of --dev-source.")]
@@ -54,6 +59,7 @@ def align(
     layer: Layer = None,
     head: Head = None,
     shift: Shift = None,
+    tokens: Tokens = None,
     gold: GoldLinks = None,
     dev_source: DevSource = None,
     dev_target: DevTarget = None,
@@ -61,27 +67,32 @@ def align(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2."""
+    """Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.
+
+    If the tokenizer of the model is of letters, as for pronunciation, the links are between tokens.
+    """
     choices: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
     dev_files = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
     languages = {"from": from_language, "to": to_language}
-    _check(model, {"reverse": reverse, **choices, **dev_files, **languages}, threshold)
+    _check(model, {"reverse": reverse, **choices, "tokens": tokens or None, **dev_files, **languages}, threshold)
     pairs = _read_pairs(source, target, columns)
     gold_links = None if gold is None else read_gold_links(gold, pairs)
     with ProgressBars() as bars:
+        aligner: Aligner | TwoWayAligner | None = None
         if model is None:
             alignments = _align_text(pairs, threshold)
         else:
-            given = {name: value for name, value in (choices | {"threshold": threshold}).items() if value is not None}
+            choices |= {"threshold": threshold, "tokens": tokens}
+            given = {name: value for name, value in choices.items() if value is not None}
             dev = _development(dev_source, dev_target, dev_gold)
             options = AlignmentOptions(**given, languages=(from_language, to_language))
             aligner = make_aligner(model, reverse, options, pairs, dev=dev, device=device, say=say, watch=bars)
             alignments = aligned(aligner, pairs)
         alignments = bars(alignments, "aligning", len(pairs))
         if gold_links is not None:
-            _print_scores(list(alignments), gold_links, pairs, json)
+            _print_scores(list(alignments), gold_links, pairs, aligner, json)
         else:
-            _print_links(alignments, pairs, json, warn=model is not None)
+            _print_links(alignments, pairs, aligner, json)
 
 
 def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -> None:
@@ -104,7 +115,10 @@ def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -
 
 
 def _align_text(pairs: Sequence[Pair], threshold: float | None) -> Iterator[set[Link]]:
-    least = 0.5 if threshold is None else threshold
+    least = TEXT_THRESHOLD if threshold is None else threshold
+    if long := [number for number, pair in enumerate(pairs, start=1) if is_long(pair)]:
+        lines = f"line {long[0]} has" if len(long) == 1 else f"line {long[0]} and {len(long) - 1:,} more have"
+        say(f"{lines} more than {LONGEST} words on a side and no links; split them to align them")
     yield from align_text(pairs, threshold=least, tell=lambda done: say(f"round {done} of {sum(ROUNDS)}"))
 
 
@@ -123,19 +137,30 @@ def _development(source: str | None, target: str | None, gold: str | None) -> De
     return pairs, read_gold_links(gold, pairs)
 
 
-def _print_links(alignments: Iterable[set[Link]], pairs: Sequence[Pair], json: bool, *, warn: bool) -> None:
+def _print_links(
+    alignments: Iterable[set[Link]], pairs: Sequence[Pair], aligner: Aligner | TwoWayAligner | None, json: bool
+) -> None:
     """Print a line for every pair; warn about a pair with words for which a model found no links."""
     for number, (pair, links) in enumerate(zip(pairs, alignments, strict=True), start=1):
         if json:
-            print_json({"source": pair.source, "target": pair.target, "links": sorted(links)})
+            tokens = aligner.units(pair) if aligner is not None and aligner.tokens else None
+            named = {} if tokens is None else {"tokens": {"source": tokens[0], "target": tokens[1]}}
+            print_json({"source": pair.source, "target": pair.target, "links": sorted(links), **named})
         else:
             print(format_word_links(links))
-        if warn and not links and pair.source.strip() and pair.target.strip():
+        if aligner is not None and not links and pair.source.strip() and pair.target.strip():
             say(f"line {number} has no links: it is too long for the model, or none of its words match")
 
 
-def _print_scores(alignments: list[set[Link]], gold: list[Gold], pairs: Sequence[Pair], json: bool) -> None:
-    lengths = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+def _print_scores(
+    alignments: list[set[Link]],
+    gold: list[Gold],
+    pairs: Sequence[Pair],
+    aligner: Aligner | TwoWayAligner | None,
+    json: bool,
+) -> None:
+    units = [(pair.source.split(), pair.target.split()) if aligner is None else aligner.units(pair) for pair in pairs]
+    lengths = [(len(source), len(target)) for source, target in units]
     scores = alignment_scores(alignments, gold, lengths)
     for message in scores.dropped[:5]:
         say(message)

@@ -13,7 +13,7 @@ from jumok.cli import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
 from jumok.cli.usage import CommandGroup, UsageError, is_help, usage_line
 from jumok.errors import JumokError
-from jumok.screen import speaks, to_screen
+from jumok.screen import prints_messages, to_screen
 
 COMMANDS = {
     "train": "Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.",
@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": "Score translations against references: BLEU, chrF and TER with signatures and 95% intervals.",
     "compare": "Compare models: quality, gradient or speed against length, as a table and a picture.",
     "align": "Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.",
+    "backtranslate": "Make synthetic training pairs from monolingual text, with a model of the opposite direction.",
     "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
     "inspect": "Show what a model consists of, and check all of its files.",
     "average": "Average the weights of several models into a new one; everything else is taken from the first.",
@@ -64,7 +65,7 @@ def load_command(name: str) -> Any:
 app = typer.Typer(
     name="jumok",
     cls=LazyCommands,
-    help="Attention you can read: sequence-to-sequence models, and what they look at.",
+    help="Attention you can read: sequence-to-sequence models, and what they attend to.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -84,7 +85,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Attention you can read: sequence-to-sequence models, and what they look at."""
+    """Attention you can read: sequence-to-sequence models, and what they attend to."""
 
 
 def _listed() -> None:
@@ -110,7 +111,7 @@ def run() -> None:
             print("jumok: interrupted", file=sys.stderr)
         raise
     except UsageError as error:
-        if speaks() and not is_help(error):
+        if prints_messages() and not is_help(error):
             print(f"jumok: {usage_line(error)}", file=sys.stderr)
         sys.exit(2)
     except JumokError as error:

@@ -25,7 +25,7 @@ Beam = Annotated[
 DecodingEngine = Annotated[
     Engine | None,
     Option(
-        help="What decodes on a CPU: CTranslate2 where it finds the same, or this program alone.", show_default="auto"
+        help="Engine on a CPU: CTranslate2 if it gives the same outputs, otherwise jumok's own.", show_default="auto"
     ),
 ]
 DecodingPrecision = Annotated[
@@ -50,12 +50,8 @@ ColumnNames = Annotated[
 Tag = Annotated[
     str | None, Option(help="Tag of a language or domain in front of every source, for a model trained with tags.")
 ]
-FromLanguage = Annotated[
-    str | None, Option("--from", help="Language of the texts, for models of several languages, such as en.")
-]
-ToLanguage = Annotated[
-    str | None, Option("--to", help="Language to translate into, for models of several languages, such as de.")
-]
+FromLanguage = Annotated[str | None, Option("--from", help="Source language of a multilingual model, such as en.")]
+ToLanguage = Annotated[str | None, Option("--to", help="Target language of a multilingual model, such as de.")]
 FeatureColumns = Annotated[
     str | None, Option("--features", help='Columns whose cells, such as "V;PST", are features: 3, or 3,4.')
 ]

@@ -107,7 +107,7 @@ def gradient(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Gradient of the loss that arrives at a source token, against its distance from the end of the source."""
+    """Gradient of the loss at each source token, against its distance from the end of the source."""
     sizes, paths = parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
     sources, references = comparison.read_joined(source, reference, sizes)

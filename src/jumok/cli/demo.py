@@ -1,4 +1,4 @@
-"""`jumok demo`: what attention is and what it is for, in a few minutes on a laptop."""
+"""`jumok demo`: kernel regression, a soft database and two translators, in a few minutes on a laptop."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +31,10 @@ def demo(
         Option(parser=named_folder, metavar="<path>", help="Folder for models and pictures; created if missing."),
     ] = Path("demo"),
     steps: Annotated[int, Option(min=1, help="Training steps of each of the two models.")] = 1800,
-    minutes: Annotated[float, Option(min=0.01, help="Time limit for training each model, in minutes.")] = 12,
+    minutes: Annotated[
+        float,
+        Option(min=0.01, help="Time limit for training the first model; the second is trained for as many steps."),
+    ] = 12,
     quick: Annotated[bool, Option("--quick", help="Run only the first part, which trains nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
@@ -74,7 +77,7 @@ def _regression(out: Path, json: bool) -> dict[str, Any]:
 
 def _translation(out: Path, steps: int, minutes: float, json: bool) -> dict[str, Any]:
     say(f"\n2. two translators from English to Korean, {steps:,} training steps each: about three minutes on two idle")
-    say(f"cores; a slow or busy machine takes longer, but at most {minutes:g} minutes for each:")
+    say(f"cores; on a slow or busy machine the first stops after {minutes:g} minutes, and both have its steps:")
     results = demonstrate_translation(out, steps=steps, minutes=minutes, say=say)
     if not json:
         _print_translation(results, _console())
@@ -128,6 +131,8 @@ def _print_translation(results: TranslationDemo, console: Console) -> None:
     exact = [f"{results.exact[name]:.1f}%" for name in ("fixed", "attention")]
     table.add_row("all", str(total), *exact, style="bold")
     console.print(table)
+    if results.steps < results.planned:
+        console.print(f"Both models were trained for {results.steps:,} of {results.planned:,} steps only.\n")
     for source, fixed_text, attention_text in results.examples:
         console.print(source, style="bold", markup=False)
         console.print(f"  fixed context  {fixed_text}\n  attention      {attention_text}", markup=False)

@@ -61,7 +61,8 @@ def evaluate(
         ),
     ] = None,
     tokenize: Annotated[
-        str | None, Option(help="sacrebleu's tokenizer for BLEU: 13a (the default), intl, char, zh, none …")
+        str | None,
+        Option(help="sacrebleu's tokenizer for BLEU: 13a (the default), zh, ja-mecab, ko-mecab, char, none …"),
     ] = None,
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
     beam: Beam = None,

@@ -17,11 +17,9 @@ def import_model(
     ],
     out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="Model folder to write.")],
     from_language: Annotated[
-        str | None, Option("--from", help="Language of the source for models of several, unless one is named later.")
+        str | None, Option("--from", help="Default source language of a multilingual model.")
     ] = None,
-    to_language: Annotated[
-        str | None, Option("--to", help="Language of the target for models of several, unless one is named later.")
-    ] = None,
+    to_language: Annotated[str | None, Option("--to", help="Default target language of a multilingual model.")] = None,
     tokenizer: Annotated[
         Path | None, Option(help="Sentencepiece model of a checkpoint of OpenNMT-py, which holds none.")
     ] = None,

@@ -33,18 +33,24 @@ from jumok.data import read_lines
 from jumok.errors import ArgumentError, ModelError
 from jumok.files import known_kind, open_bytes
 from jumok.images.files import SUFFIXES
-from jumok.tasks import TRANSLATION, task_in
+from jumok.model_folder import RECIPE
+from jumok.tasks import TRANSLATION, load, task_in
 from jumok.tasks.results import MapOptions, MappedOutput
 from jumok.tasks.task import Task
 
 EXAMPLES = {"text": '"text"', "image": "image.jpg", "node": "--node 0"}
 """What to write behind the model, by what its task reads."""
+UNITS = "Show the model's tokens, or words; defaults to words, and to tokens if the tokenizer is of letters."
 
 
 def look(
-    model: Annotated[str | None, Argument(metavar="[MODEL]", help=BUNDLED_HELP)] = None,
-    text: Annotated[
-        str | None, Argument(help='Text to translate, "-" for a line of standard input; for a captioner, an image.')
+    arguments: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="[MODEL]... [TEXT]",
+            help=f"{BUNDLED_HELP} Several are an ensemble. "
+            'TEXT: what to translate, "-" for a line of standard input; for a captioner, an image.',
+        ),
     ] = None,
     target: Annotated[str | None, Option(help="Show this translation or caption instead of the model's own.")] = None,
     out: Annotated[
@@ -57,7 +63,7 @@ def look(
     head: Annotated[list[int] | None, Option(help="Use only this head, from 0, -1 is the last; repeatable.")] = None,
     kind: MapKindOption = "cross",
     grid: Annotated[bool, Option(help="Draw every layer and head separately in pictures, not their average.")] = False,
-    tokens: Annotated[bool, Option(help="Show the model's tokens instead of words.")] = False,
+    tokens: Annotated[bool | None, Option("--tokens/--words", help=UNITS)] = None,
     beam: Beam = None,
     max_source: MaxSource = None,
     tag: Tag = None,
@@ -76,7 +82,8 @@ def look(
     """
     for path in out or ():
         check_picture_kind(check_format(path.suffix.lstrip(".").lower(), path))
-        check_output_path("--out", path, [model, text])
+        check_output_path("--out", path, arguments or [])
+    model, text, others = _models_and_text(arguments or [])
     folder, its_task, source = _source(model, text, node, own_task(task))
     options = MapOptions(
         target=_decoded(target),
@@ -91,7 +98,8 @@ def look(
         languages=(from_language, to_language),
     )
     options.check_used(its_task.map_options, folder, its_task.does)
-    output = its_task.map(its_task.load(folder, device=device), source, options)
+    predictor = load([folder, *others], device=device) if others else its_task.load(folder, device=device)
+    output = its_task.map(predictor, source, options)
     # The files come first: the reader of standard output may leave after one line.
     maps = {saved: shown for path in out or () for saved, shown in _output_paths(path, output.maps)}
     error = save_all(maps, lambda path: draw.save(maps[path], path, grid=grid))
@@ -100,6 +108,18 @@ def look(
         say(message)
     if error is not None:
         raise error
+
+
+def _models_and_text(given: Sequence[str]) -> tuple[str | None, str | None, Sequence[str]]:
+    """The first model, the text, and the other models of an ensemble."""
+    if len(given) < 3:
+        model, text = (*given, None, None)[:2]
+        return model, text, ()
+    *models, text = given
+    if wrong := next((model for model in models if not isdir(model)), None):
+        hint = f'; put a text of several words in quotes: "{" ".join(given)}"' if wrong == given[0] else ""
+        raise ArgumentError(f"there is no model folder {wrong}{hint}")
+    return models[0], text, models[1:]
 
 
 def _source(
@@ -144,6 +164,10 @@ def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
 def _check_text(model: str | None, text: str) -> None:
     """Refuse the name of a file in place of a text."""
     shown, reader = model or "[MODEL]", model or "the model"
+    if isfile(Path(text, RECIPE)):
+        raise ArgumentError(
+            f'{text} is a model folder; the text comes after the models: jumok look {shown} {text} "text"'
+        )
     if not isfile(text):
         if " " not in text and text.lower().endswith(SUFFIXES):
             raise ArgumentError(f"there is no image {text}; to look at an image: jumok look CAPTIONER image.jpg")

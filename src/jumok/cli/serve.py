@@ -35,19 +35,19 @@ def serve(
     window: Annotated[
         float, Option(min=0, help="Milliseconds to wait for more requests before starting a batch.")
     ] = 3.0,
-    max_bytes: Annotated[int, Option(min=1, help="Bytes of a request without an image.")] = 1 << 20,
-    max_image_bytes: Annotated[int, Option(min=1, help="Bytes of an image.")] = 5 << 20,
-    max_texts: Annotated[int, Option(min=1, help="Texts per request.")] = 64,
-    max_characters: Annotated[int, Option(min=1, help="Characters of a text.")] = 5000,
-    max_beam: Annotated[int, Option(min=1, max=WIDEST, help="Beam size.")] = 32,
+    max_bytes: Annotated[int, Option(min=1, help="Largest request without an image, in bytes.")] = 1 << 20,
+    max_image_bytes: Annotated[int, Option(min=1, help="Largest image file, in bytes.")] = 5 << 20,
+    max_texts: Annotated[int, Option(min=1, help="Largest number of texts in a request.")] = 64,
+    max_characters: Annotated[int, Option(min=1, help="Longest text, in characters.")] = 5000,
+    max_beam: Annotated[int, Option(min=1, max=WIDEST, help="Largest beam size.")] = 32,
     max_queue: Annotated[
-        int, Option(min=1, help="Texts and images that may wait; beyond it, the server answers 503.")
+        int, Option(min=1, help="Texts and images that may wait; beyond this number, the server answers 503.")
     ] = 1024,
     max_seconds: Annotated[
-        float, Option(min=0.001, help="Time of a request; beyond it, the server answers 504.")
+        float, Option(min=0.001, help="Seconds that a request may take; beyond it, the server answers 504.")
     ] = 30.0,
     max_connections: Annotated[
-        int, Option(min=1, help="Connections at the same time, as far as the limit of open files allows.")
+        int, Option(min=1, help="Largest number of open connections, as far as the limit of open files allows.")
     ] = 1000,
 ) -> None:
     """Serve a web page that translates text or describes images and shows attention, and a REST API."""

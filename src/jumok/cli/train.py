@@ -1,6 +1,7 @@
 """`jumok train`: from a recipe to a model folder."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -9,7 +10,9 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import TaskFile, named_folder, own_task
 from jumok.cli.output import print_json, say
-from jumok.screen import speaks
+from jumok.errors import ArgumentError
+from jumok.screen import prints_messages
+from jumok.tasks.run import prepare_data
 from jumok.tasks.run import train as train_model
 
 
@@ -23,6 +26,9 @@ def train(
     ] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint.")] = False,
+    prepare_only: Annotated[
+        bool, Option("--prepare-only", help="Tokenise the data and stop; the same command without this then trains.")
+    ] = False,
     task: TaskFile = None,
     device: Annotated[
         str, Option(help="auto, cpu or cuda; each process that torchrun starts takes a GPU of its own.")
@@ -31,10 +37,15 @@ def train(
 ) -> None:
     """Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.
 
+    With --prepare-only, it only prepares the data, for which no GPU is needed.
+
     On several GPUs: torchrun --nproc-per-node 8 -m jumok train recipe.toml
     """
+    if prepare_only:
+        _prepare(recipe, set_ or (), out, task, device, resume=resume, json=json)
+        return
     run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device, task=own_task(task))
-    if not speaks():
+    if not prints_messages():
         sys.exit(run.stopped == "interrupted")
     if json:
         print_json({"folder": str(run.folder), "stopped": run.stopped, **run.metrics})
@@ -44,3 +55,24 @@ def train(
         say(f"the model is in {run.folder}; use it: {commands}")
     if run.stopped == "interrupted":
         raise KeyboardInterrupt  # a script that trains and then does more must not go on
+
+
+def _prepare(
+    recipe: Path,
+    overrides: Iterable[str],
+    out: Path | None,
+    task: Path | None,
+    device: str,
+    *,
+    resume: bool,
+    json: bool,
+) -> None:
+    if resume:
+        raise ArgumentError("--resume continues a run, whose data are prepared already; leave out --prepare-only")
+    data = prepare_data(recipe, overrides=overrides, out=out, device=device, task=own_task(task))
+    if not prints_messages():
+        return
+    if json:
+        print_json({"data": str(data)})
+    else:
+        say(f"the data are in {data}, and nothing is trained; the same command without --prepare-only trains")

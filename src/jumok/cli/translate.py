@@ -62,7 +62,10 @@ def translate(
     ] = None,
     top_k: Annotated[int | None, Option(min=0, help="With --sample: draw from this many likeliest tokens.")] = None,
     top_p: Annotated[
-        float | None, Option(min=0.001, max=1, help="With --sample: draw from the likeliest tokens of this share.")
+        float | None,
+        Option(
+            min=0.001, max=1, help="With --sample: only from the likeliest tokens whose probabilities add up to this."
+        ),
     ] = None,
     seed: Annotated[int | None, Option(min=0, help="With --sample: seed of the draws.")] = None,
     mbr: Annotated[
@@ -156,7 +159,12 @@ class Warnings:
 
     def summarise(self) -> None:
         """Report how many lines had each kind of warning, if there were several."""
-        problems = {"length": "are longer than the model was trained on", "words": "are of words unknown to the model"}
+        problems = {
+            "length": "are longer than the model was trained on",
+            "words": "are of words unknown to the model",
+            "tag": "begin with a tag that the model does not have",
+            "output": "were translated into mostly unknown tokens",
+        }
         for kind, lines in self.lines.items():
             if lines > 1:
                 say(f"in all, {lines:,} lines {problems[kind]}")
@@ -195,14 +203,20 @@ def _is_typed(source: str) -> bool:
 def _print(translation: Translation, n_best: int, json: bool) -> None:
     best = translation.n_best or (translation,)
     if json:
-        outputs = [{"text": output.text, "score": round(output.score, 4)} for output in best]
+        outputs = [{"text": output.text, **_scores(output)} for output in best]
         warnings = list(translation.warnings().values())
         more = ({"n_best": outputs} if n_best > 1 else {}) | ({"warnings": warnings} if warnings else {})
         print_json({"source": translation.source, **outputs[0], **more})
     elif n_best > 1 and translation.pieces:  # an empty line stays empty
-        print("\t".join(f"{output.text}\t{output.score:.4f}" for output in best), flush=True)
+        print("\t".join(f"{output.text}\t{list(_scores(output).values())[-1]:.4f}" for output in best), flush=True)
     else:
         print(translation.text, flush=True)
+
+
+def _scores(output: Translation) -> dict[str, float]:
+    """The scores of an output by name, rounded; the last is the one that orders several."""
+    scores = {"score": output.score} | ({} if output.expected_chrf is None else {"expected_chrf": output.expected_chrf})
+    return {name: round(score, 4) for name, score in scores.items()}
 
 
 def _source(model: Path | None, file: str | None, source: str) -> str:

@@ -52,14 +52,8 @@ def _problem(error: Any) -> str:
         return f"{option} {'takes no value' if 'does not take' in error.message else 'needs a value'}"
     message = str(error.format_message()).rstrip(".")
     if extra := re.search(r"unexpected extra argument\S* \((.*)\)", message, re.DOTALL):
-        return _too_many(extra[1], error.ctx)
+        return f"there are too many arguments: {extra[1]}"
     return message[:1].lower() + message[1:]
-
-
-def _too_many(extra: str, context: Any) -> str:
-    problem = f"there are too many arguments: {extra}"
-    takes_text = context is not None and any(param.name == "text" for param in context.command.params)
-    return f'{problem}; put a text of several words in quotes: "two days ago"' if takes_text else problem
 
 
 def _bad_value(error: Any, param: Any) -> str:

@@ -8,10 +8,11 @@ from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.loader import Batches
 from jumok.data.normalise import Normaliser
 from jumok.data.pairs import Pair, read_dataset, read_pairs
-from jumok.data.prepare import Prepared, prepare
+from jumok.data.prepare import PreparedText, prepare
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import BOS, EOS, PAD, UNK
-from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig, TokenizerPair
+from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.data.vectors import WordVectors, match, read_vectors, vector_width, vectors_of
 from jumok.files import read_lines
 
@@ -36,7 +37,7 @@ __all__ = [
     "Pair",
     "PairFilter",
     "Piece",
-    "Prepared",
+    "PreparedText",
     "Tokenizer",
     "TokenizerConfig",
     "TokenizerPair",

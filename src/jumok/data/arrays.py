@@ -70,7 +70,7 @@ EXPANSION = 100
 """Arrays of more than SMALL bytes are unpacked only if they are at most so many times as large as their file."""
 
 
-class Header(NamedTuple):
+class ArrayHeader(NamedTuple):
     """The header of an array file."""
 
     shape: tuple[int, ...]
@@ -149,13 +149,13 @@ class _Members(Mapping[str, np.ndarray]):
             )
 
 
-def _header(beginning: bytes, size: int) -> Header:
+def _header(beginning: bytes, size: int) -> ArrayHeader:
     """The header of an array in a file of `size` bytes; whatever NumPy raises, and a ValueError, if it is not whole."""
     file = BytesIO(beginning)  # not the file: a header may say that it is gigabytes long, and NumPy believes it
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
-    header = Header(shape, "F" if fortran else "C", dtype, file.tell())
+    header = ArrayHeader(shape, "F" if fortran else "C", dtype, file.tell())
     if dtype.kind not in "biufUS" or not dtype.itemsize or min(shape, default=0) < 0:
         raise ValueError("not a plain array")
     if header.offset + header.bytes != size:

@@ -25,7 +25,7 @@ Ids = Sequence[int] | Integer[np.ndarray, "_"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig(Settings):
-    """How much goes into one step."""
+    """The size and order of batches."""
 
     section: ClassVar[str] = "batch"
 
@@ -34,7 +34,7 @@ class BatchConfig(Settings):
     sentences: NonNegativeInt = 0
     """Largest number of sentences in a batch; 0 sets no limit."""
     blur: Annotated[float, Ge(0), Le(1)] = 0.05
-    """Relative difference of lengths that may share a batch; larger values shuffle more and pad more."""
+    """Largest relative difference of lengths within a batch; larger values shuffle more and pad more."""
     shuffle: bool = True
     """Reshuffle every epoch; false sorts by length, in the same order every epoch."""
 

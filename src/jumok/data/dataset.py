@@ -11,7 +11,7 @@ opening the file reads hardly anything and damage is still detected.
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from io import BufferedIOBase
 from itertools import chain, islice, pairwise
@@ -133,9 +133,22 @@ def write_dataset(
     Memory holds some 40 bytes a row, and no tokens. The file appears only when it is complete. `note` is written last
     and may change while rows are read.
     """
-    dtype = np.dtype("<u2" if size <= 1 << 16 else "<u4")
+    return write_chunks(path, _chunks(rows, _dtype(size)), sides=sides, size=size, fingerprint=fingerprint, note=note)
+
+
+def write_chunks(
+    path: str | Path,
+    chunks: Iterable[Sentences],
+    *,
+    sides: int = 2,
+    size: int,
+    fingerprint: str = "",
+    note: dict[str, Any] | None = None,
+) -> Dataset:
+    """The same for rows that come in chunks: all sides of a row in turn."""
+    dtype = _dtype(size)
     with atomic_write(path) as file:
-        offsets = _write_tokens(file, rows, dtype)
+        offsets = _write_tokens(file, chunks, dtype)
         file.write(b"\0" * (-file.tell() % 8))
         lengths, order = sort_by_length(np.diff(offsets).reshape(-1, sides)[:, :2])
         offsets_at = _append(file, offsets.astype("<u8"))
@@ -168,14 +181,25 @@ def open_dataset(path: str | Path, fingerprint: str) -> Dataset | None:
 
 
 def _write_tokens(
-    file: BufferedIOBase, rows: Iterable[Sequence[Sequence[int]]], dtype: np.dtype[Any]
+    file: BufferedIOBase, chunks: Iterable[Sentences], dtype: np.dtype[Any]
 ) -> Int[np.ndarray, " sentences_and_one"]:
     """Write the ids of all sentences, and return where each begins, and the last ends."""
-    sentences, lengths = chain.from_iterable(rows), [np.zeros(1, np.int64)]
-    while chunk := list(islice(sentences, CHUNK)):
-        file.write(np.fromiter(chain.from_iterable(chunk), dtype).tobytes())
-        lengths.append(np.array([len(sentence) for sentence in chunk], np.int64))
+    lengths = [np.zeros(1, np.int64)]
+    for chunk in chunks:
+        file.write(chunk.ids.astype(dtype, copy=False).tobytes())
+        lengths.append(chunk.lengths)
     return np.concatenate(lengths).cumsum()
+
+
+def _chunks(rows: Iterable[Sequence[Sequence[int]]], dtype: np.dtype[Any]) -> Iterator[Sentences]:
+    sentences = chain.from_iterable(rows)
+    while chunk := list(islice(sentences, CHUNK)):
+        lengths = np.array([len(sentence) for sentence in chunk], np.int64)
+        yield Sentences(np.fromiter(chain.from_iterable(chunk), dtype), lengths)
+
+
+def _dtype(size: int) -> np.dtype[Any]:
+    return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
 def _append(file: BufferedIOBase, array: np.ndarray) -> int:

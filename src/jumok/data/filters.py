@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import ClassVar
 
+import numpy as np
+from jaxtyping import Bool, Int, UInt64
+
 from jumok.data.pairs import Pair
 from jumok.errors import ConfigError
 from jumok.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Settings
@@ -14,7 +17,7 @@ RULES = ("empty", "duplicate", "too short", "too long", "ratio")
 
 @dataclass(frozen=True, kw_only=True)
 class FilterConfig(Settings):
-    """Lengths count tokens of the trained tokenizer, which is what memory and positions are made of."""
+    """Which training pairs to drop; lengths are in tokens of the trained tokenizer."""
 
     section: ClassVar[str] = "filter"
 
@@ -60,39 +63,52 @@ def sum_reports(reports: Sequence[FilterReport]) -> FilterReport:
     return FilterReport(sum(report.read for report in reports), dropped)
 
 
+def pair_hash(pair: Pair) -> int:
+    """A 64-bit hash: among 100 million pairs, one is lost to a false match with probability 0.03%."""
+    return int.from_bytes(blake2b("\0".join(pair).encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
 class PairFilter:
-    """Applies the rules to each pair in order; `report` holds the counts so far."""
+    """Applies the rules to pairs in their order; `report` holds the counts so far."""
 
     def __init__(self, config: FilterConfig) -> None:
         self.config = config
         self.report = FilterReport()
         self._seen: set[int] = set()
 
-    def keeps(self, pair: Pair, source_tokens: int, target_tokens: int) -> bool:
-        """Whether the pair is kept; it is counted either way."""
-        self.report.read += 1
-        broken = self._broken_rule(pair, *sorted((source_tokens, target_tokens)))
-        if broken is not None:
-            self.report.dropped[broken] += 1
-        return broken is None
+    def keeps(
+        self, lengths: Int[np.ndarray, "pair 2"], hashes: UInt64[np.ndarray, " pair"], empty: Bool[np.ndarray, " pair"]
+    ) -> Bool[np.ndarray, " pair"]:
+        """Which of some pairs are kept, by the tokens of both sides and `pair_hash`; all are counted."""
+        kept = np.ones(len(lengths), bool)
+        for rule, breaks in self._rules(lengths, hashes, empty).items():
+            self.report.dropped[rule] += int((kept & breaks).sum())
+            kept &= ~breaks
+        self.report.read += len(lengths)
+        return kept
 
-    def _broken_rule(self, pair: Pair, shorter: int, longer: int) -> str | None:
-        config = self.config
-        if not (pair.source.strip() and pair.target.strip()):
-            return "empty"
-        if config.duplicates and self._is_repeated(pair):
-            return "duplicate"
-        if shorter < config.min_length:
-            return "too short"
-        if longer > config.max_length:
-            return "too long"
-        if config.max_ratio and longer >= config.ratio_from and longer > config.max_ratio * shorter:
-            return "ratio"
-        return None
+    def _rules(
+        self, lengths: Int[np.ndarray, "pair 2"], hashes: UInt64[np.ndarray, " pair"], empty: Bool[np.ndarray, " pair"]
+    ) -> dict[str, Bool[np.ndarray, " pair"]]:
+        """Which pairs break each rule."""
+        config, shorter, longer = self.config, lengths.min(1), lengths.max(1)
+        return {
+            "empty": empty,
+            "duplicate": self._repeated(hashes, empty) if config.duplicates else np.zeros_like(empty),
+            "too short": shorter < config.min_length,
+            "too long": longer > config.max_length,
+            "ratio": (config.max_ratio > 0) & (longer >= config.ratio_from) & (longer > config.max_ratio * shorter),
+        }
 
-    def _is_repeated(self, pair: Pair) -> bool:
-        """By a 64-bit hash: among 100 million pairs, one is lost to a false match with probability 0.03%."""
-        digest = blake2b("\0".join(pair).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        before = len(self._seen)
-        self._seen.add(int.from_bytes(digest))
-        return len(self._seen) == before
+    def _repeated(
+        self, hashes: UInt64[np.ndarray, " pair"], empty: Bool[np.ndarray, " pair"]
+    ) -> Bool[np.ndarray, " pair"]:
+        """Pairs that came before, here or in earlier chunks; those with an empty side are not remembered."""
+        seen, repeated = self._seen, []
+        for value in hashes[~empty].tolist():
+            before = len(seen)
+            seen.add(value)
+            repeated.append(len(seen) == before)
+        found = np.zeros(len(hashes), bool)
+        found[~empty] = repeated
+        return found

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import settings_of
-from jumok.data.tokenizer import SEPARATE, SHARED
+from jumok.data.tokenizer_pair import SEPARATE, SHARED
 from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json, shards
 
@@ -37,7 +37,7 @@ PREPARED_FILES = (
 
 
 class SourceFingerprint(NamedTuple):
-    """What a recipe wants data to be prepared from."""
+    """The sources that a recipe names."""
 
     value: str
     """Changes with every setting and with the name, size and time of every file."""
@@ -94,9 +94,14 @@ def text_fingerprint(data: DataConfig) -> SourceFingerprint:
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings without those that came later, where they do nothing: data prepared before them stay valid."""
+    """The settings without later additions that have no effect, so that data prepared before them stay valid."""
     later = {key for key in LATER if not settings.get(key)}
-    return {key: value for key, value in settings.items() if key not in later}
+    kept = {key: value for key, value in settings.items() if key not in later}
+    if "mix" in kept:
+        kept["mix"] = [
+            {key: corpus[key] for key in corpus if key != "validate" or not corpus[key]} for corpus in kept["mix"]
+        ]
+    return kept
 
 
 def _without_paths(settings: dict[str, Any], paths: set[str]) -> dict[str, Any]:
@@ -176,13 +181,13 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def fingerprint_of(*parts: object) -> str:
-    """A short identifier, equal if and only if the parts print alike."""
+    """A short identifier, equal if and only if the parts have the same representation."""
     content = json.dumps(parts, default=repr, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def file_state(path: str) -> tuple[str, int, int]:
-    """Path, size and time of a file; -1 for a file that does not exist, about which its reader complains."""
+    """Path, size and time of a file; -1 for a file that does not exist, which its reader reports."""
     try:
         stat = Path(path).stat()
     except OSError:
@@ -208,7 +213,7 @@ def _write(folder: Path, record: SourceRecord) -> None:
 
 
 def _is_vocabulary(path: Path) -> bool:
-    """Whether jumok trained it, as left behind by a run stopped before its text was tokenised."""
+    """Whether jumok trained it, as in a run that was stopped before its text was tokenised."""
     try:
         settings_of(path.read_bytes())
     except (OSError, ValueError):

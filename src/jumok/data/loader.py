@@ -14,7 +14,8 @@ from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, coll
 from jumok.data.dataset import Dataset
 from jumok.data.mixture import MixedPlan, Mixture
 from jumok.data.subwords import BOS, EOS
-from jumok.data.tokenizer import Tokenizer, TokenizerPair
+from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.data.word_links import link_matrix
 
 CUTS = 16

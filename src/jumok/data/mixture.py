@@ -97,7 +97,7 @@ class _Cells(NamedTuple):
     shares: Float[np.ndarray, " cells"]
     """How many of them an epoch has; not a whole number."""
     phases: Float[np.ndarray, " cells"]
-    """What is added before rounding down, so that one of a thousand pairs an epoch is not the same in all cells."""
+    """Offsets added before rounding down, so that the cells do not all round up in the same epoch."""
     keys: UInt[np.ndarray, " cells"]
 
     @classmethod

@@ -50,7 +50,10 @@ class Normaliser(Settings):
     def __call__(self, text: str) -> str:
         """The normalised text; control characters become spaces."""
         text = self._spell(NOT_TEXT.sub(" ", text))
-        return " ".join(filter(None, text.split(" "))) if self.spaces == "collapse" else text
+        if self.spaces == "keep":
+            return text
+        text = text.strip(" ")
+        return " ".join(filter(None, text.split(" "))) if "  " in text else text
 
     def restore(self, text: str) -> str:
         """Compose syllables from their letters and letters from their accents again."""

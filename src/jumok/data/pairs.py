@@ -55,6 +55,12 @@ def read_pairs(
     A corpus in many files is named by a pattern: "corpus/*.en.gz" are read in the order of their names, and file n of
     the source belongs to file n of the target.
     """
+    read = [part for column in columns or (1, 2, "source", "target") for part in parts_of(column)]
+    if unread := next((column for column in features if column not in read), None):
+        raise ArgumentError(
+            f"features names column {unread!r}, which columns does not read; add it to a side: "
+            f"columns = [[{json.dumps(unread)}, {json.dumps(read[0])}], {json.dumps(read[-1])}]"
+        )
     if target is None:
         parts = ((part, _one_file(part, columns, features, only)) for part in shards(source))
     else:

@@ -4,12 +4,14 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, fields, replace
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.data.dataset import Dataset, open_dataset, write_dataset
+from jumok.data.batches import Sentences
+from jumok.data.dataset import Dataset, open_dataset, write_chunks
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter, sum_reports
 from jumok.data.fingerprint import (
     compare_sources,
@@ -23,21 +25,20 @@ from jumok.data.mixture import Mixture
 from jumok.data.pairs import Pair
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import UNK
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig, TokenizerPair
-from jumok.data.word_links import Link, spaced_links, spaced_words
+from jumok.data.tokenise import MOST_WORDS, Chunk, TokenisedChunk, tokenise_chunks, tokenised
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import DataError
 from jumok.files import STDIN, atomic_write
 
 CHECKED_LINES = 1000
 COMMON = 10
-"""Pairs of a length that a model can learn it from; one in a hundred if there are fewer than a thousand pairs."""
+"""Number of pairs from which a length counts as common; one in a hundred if there are fewer than a thousand pairs."""
 KEPT_PAIRS = "kept_pairs"
-"""Under this name the note of a validation dataset holds the text of its pairs."""
-MOST_WORDS = 1 << 16
-"""Words of a sentence that can have links."""
+"""Key of the text of the pairs in the note of a validation dataset."""
 UNKNOWN_SHARE = 0.1
 """Share of unknown tokens above which a notice appears."""
-LATER = ("model", "source_kind", "target_kind", "unsplit")
+LATER = ("model", "source_kind", "target_kind", "unsplit", "edits")
 """Settings of [tokenizer] that came after the first datasets were written."""
 SAMPLE = 2000
 """Rows in which unknown tokens are counted."""
@@ -50,13 +51,13 @@ class HeldOutPairs(NamedTuple):
     pairs: list[Pair]
 
 
-class Prepared(NamedTuple):
+class PreparedText(NamedTuple):
     """Everything that training needs from its data."""
 
     tokenizers: TokenizerPair
     train: Dataset | Mixture
     held_out: "dict[str, HeldOutPairs]"
-    """The validation pairs of each corpus by its name, which is "" if there is one alone."""
+    """The validation pairs of each corpus by its name, which is "" for a single corpus."""
     report: FilterReport
 
     @property
@@ -94,7 +95,7 @@ def prepare(
     tokenizers: TokenizerPair | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda message: None,
-) -> Prepared:
+) -> PreparedText:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are up to date.
 
     `tokenizers` are those of a model that is trained further; none are trained then. Corpora that are mixed have files
@@ -109,7 +110,7 @@ def prepare(
     sources = text_fingerprint(data)
     comparison = compare_sources(folder, sources)
     vocabulary = _vocabulary_fingerprint(comparison.fingerprint, tokenizer)
-    if tokenizers is not None:
+    if is_given := tokenizers is not None:
         check_inputs(data)
         tokenizers.save(folder)
     else:
@@ -130,11 +131,13 @@ def prepare(
             record_sources(folder, sources, comparison.fingerprint)
             train = _write_train(store.train, corpus, tokenizers, filters, fingerprint, say)
             for side, name in enumerate(("source", "target")):
-                if message := unknown_message(train, side, name, tokenizers[side], tokenizer):
+                if message := unknown_message(train, side, name, tokenizers[side], None if is_given else tokenizer):
                     say(message)
         trains.append(train)
     held_out: dict[str, HeldOutPairs] = {}
     for store, corpus in zip(stores, data.corpora, strict=True):
+        if not corpus.validates:
+            continue
         valid = open_dataset(store.valid, fingerprint)
         if valid is None or KEPT_PAIRS not in valid.note:
             valid = _write_valid(store.valid, corpus.validation(), tokenizers, filters, fingerprint, say)
@@ -144,7 +147,7 @@ def prepare(
     reports = [FilterReport(**train.note["filter"]) for train in trains]
     weights = [corpus.weight for corpus in data.mix]
     mixed = Mixture(trains, weights, seed=seed) if data.mix else trains[0]
-    return Prepared(tokenizers, mixed, held_out, sum_reports(reports))
+    return PreparedText(tokenizers, mixed, held_out, sum_reports(reports))
 
 
 class _Store(NamedTuple):
@@ -166,6 +169,11 @@ def _stores(folder: Path, data: DataConfig) -> list[_Store]:
         _Store(corpus.shown_name, folder / f"mix-{number}.train.store", folder / f"mix-{number}.valid.store")
         for number, corpus in enumerate(data.mix)
     ]
+
+
+def train_stores(folder: Path, data: DataConfig) -> list[Path]:
+    """The files of the training text that `prepare` writes: one, or one for each corpus of a mixture."""
+    return [store.train for store in _stores(folder, data)]
 
 
 def check_inputs(data: DataConfig) -> None:
@@ -207,15 +215,23 @@ def kept_input(folder: str | Path, data: DataConfig) -> DataConfig:
     return _with_file(data, key, path) if key and path.exists() else data
 
 
-def unknown_message(dataset: Dataset, side: int, name: str, tokenizer: Tokenizer, config: TokenizerConfig) -> str:
-    """A notice about many unknown tokens on a side of a dataset, with the setting to raise; "" if there are few."""
+def unknown_message(
+    dataset: Dataset, side: int, name: str, tokenizer: Tokenizer, config: TokenizerConfig | None
+) -> str:
+    """A notice about many unknown tokens on a side of a dataset, with the setting to raise; "" if there are few.
+
+    `config` is None for a tokenizer that was not learnt from this text.
+    """
     share = unknown_share(dataset, side)
     if share <= UNKNOWN_SHARE:
         return ""
-    return (
-        f"about {share:.0%} of the tokens of the {name} are unknown to the vocabulary, and a model cannot tell them "
-        f"apart; raise {_vocabulary_setting(tokenizer, config)}"
-    )
+    unknown = f"about {share:.0%} of the tokens of the {name} are unknown to the vocabulary"
+    if config is None:
+        return (
+            f"{unknown}, which training.start_from or tokenizer.model gives; choose one made for such text, or leave "
+            "it out to learn a vocabulary from this one"
+        )
+    return f"{unknown}, and a model cannot tell them apart; raise {_vocabulary_setting(tokenizer, config)}"
 
 
 def unknown_share(dataset: Dataset, side: int) -> float:
@@ -299,20 +315,19 @@ def _write_train(
 ) -> Dataset:
     """A row for each pair that passes the filters: source, target and, if there are any, word links as a third side."""
     pair_filter, note = PairFilter(filters), dict[str, Any]()
+    linked = data.alignments
+    chunks = Chunk.of_linked(data.training_with_links(say=say)) if linked else Chunk.of_pairs(data.training())
 
-    def rows() -> Iterator[list[list[int]]]:
-        if data.alignments:
-            for pair, links in data.training_with_links(say=say):
-                if row := _tokenised(pair, tokenizers, pair_filter):
-                    yield [*row, _link_numbers(links, pair, tokenizers)]
-        else:
-            yield from filter(None, (_tokenised(pair, tokenizers, pair_filter) for pair in data.training()))
+    def rows(found: Iterable[TokenisedChunk]) -> Iterator[Sentences]:
+        for chunk in found:
+            yield chunk.rows(pair_filter.keeps(chunk.lengths, chunk.hashes, chunk.empty))
         note["filter"] = _checked_report(pair_filter, "learn from")
 
     size, sides = max(side.size for side in tokenizers), 2
     if data.alignments:
         size, sides = max(size, MOST_WORDS), 3
-    return write_dataset(path, rows(), sides=sides, size=size, fingerprint=fingerprint, note=note)
+    with closing(tokenise_chunks(chunks, tokenizers)) as found:
+        return write_chunks(path, rows(found), sides=sides, size=size, fingerprint=fingerprint, note=note)
 
 
 def _write_valid(
@@ -323,7 +338,7 @@ def _write_valid(
     fingerprint: str,
     say: Callable[[str], None],
 ) -> Dataset:
-    """A row for each validation pair that is not empty or too long: one endless line would outweigh all others.
+    """Write a row for each validation pair that is not empty or too long: a very long line would outweigh all others.
 
     The note keeps their text, so that a resumed run translates the same pairs whatever became of the file.
     """
@@ -331,14 +346,15 @@ def _write_valid(
     kept: list[Pair] = []
     note: dict[str, Any] = {KEPT_PAIRS: kept}
 
-    def rows() -> Iterator[list[list[int]]]:
-        for pair in pairs:
-            if row := _tokenised(pair, tokenizers, pair_filter):
-                kept.append(pair)
-                yield row
+    def rows() -> Iterator[Sentences]:
+        for texts in Chunk.of_pairs(pairs):
+            chunk = tokenised(texts, tokenizers)
+            keeps = pair_filter.keeps(chunk.lengths, chunk.hashes, chunk.empty)
+            kept.extend(compress(texts.pairs(), keeps.tolist()))
+            yield chunk.rows(keeps)
         note["filter"] = _checked_report(pair_filter, "validate on")
 
-    valid = write_dataset(path, rows(), size=max(side.size for side in tokenizers), fingerprint=fingerprint, note=note)
+    valid = write_chunks(path, rows(), size=max(side.size for side in tokenizers), fingerprint=fingerprint, note=note)
     if longer := pair_filter.report.dropped["too long"]:
         say(
             f"skipped {longer:,} of {pair_filter.report.read:,} validation pairs, which are longer than "
@@ -347,20 +363,7 @@ def _write_valid(
     return valid
 
 
-def _tokenised(pair: Pair, tokenizers: TokenizerPair, pair_filter: PairFilter) -> list[list[int]] | None:
-    """The ids of both sides, or None if the filter drops the pair."""
-    source, target = tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)
-    return [source, target] if pair_filter.keeps(pair, len(source) - 2, len(target) - 2) else None
-
-
 def _checked_report(pair_filter: PairFilter, purpose: str) -> dict[str, Any]:
     if not pair_filter.report.kept:
         raise DataError(f"no pair is left to {purpose}: {pair_filter.report}")
     return asdict(pair_filter.report)
-
-
-def _link_numbers(links: list[Link], pair: Pair, tokenizers: TokenizerPair) -> list[int]:
-    """Numbers of linked words of source and target in turn, counted in the normalised text."""
-    source = spaced_words(pair.source, tokenizers.source.normaliser)
-    target = spaced_words(pair.target, tokenizers.target.normaliser)
-    return [number for link in spaced_links(links, source, target) if max(link) < MOST_WORDS for number in link]

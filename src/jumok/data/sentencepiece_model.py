@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jumok.data.normalise import Normaliser
-from jumok.data.subwords import SPACE, UNKNOWN, fields_of, length_delimited, settings_of, with_settings
+from jumok.data.subwords import SPACE, UNKNOWN, append_settings, fields_of, length_delimited, settings_of
 from jumok.data.tokenizer import HIDDEN, MOST_BYTES, UNUSED_MARK, Tokenizer
 from jumok.errors import DataError
 from jumok.files import read_plain
@@ -31,7 +31,7 @@ RESERVED = {name for name, _ in SPECIAL_PIECES}
 UNK_SURFACE, MODEL_TYPE, BPE, WORD = 44, 3, 2, 3
 NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
 MOST_MISSING, FEW_MISSING = 0.1, 5
-"""Share and number of pieces that a vocabulary may lack: one that was counted in a corpus lacks the rarest."""
+"""Share and number of pieces that a vocabulary may lack: one counted in a corpus lacks the rarest pieces."""
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 
@@ -64,7 +64,7 @@ class SentencePieceModel(NamedTuple):
 
 
 def read_model(content: bytes, origin: object) -> SentencePieceModel:
-    """Take a model file apart; a DataError for a file that is no sentencepiece model."""
+    """Parse a model file; raises a DataError for a file that is not a sentencepiece model."""
     try:
         fields = [(field, bytes(value)) for field, value in fields_of(content) if isinstance(value, bytes)]
         pieces = [_piece(value) for field, value in fields if field == PIECES]
@@ -97,7 +97,7 @@ def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list
 
 
 def check_pieces(model: SentencePieceModel, vocabulary: Iterable[str], say: Callable[[str], None]) -> None:
-    """A DataError for a model whose vocabulary lacks so many of its pieces that it is another's; a note for a few."""
+    """Raise a DataError if the vocabulary lacks many pieces of the model; `say` receives a note about a few."""
     missing, count = missing_pieces(model, vocabulary), len(missing_pieces(model, ()))
     if not missing:
         return
@@ -117,7 +117,7 @@ def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -
     body = [(PIECES, _written(piece)) for piece in pieces] + [(TRAINER, trainer), (NORMALISER, rules)]
     normaliser = Normaliser(form="none", spaces="collapse", lowercase=lowercase)
     settings = {"kind": "word", "normaliser": asdict(normaliser), "fingerprint": ""}
-    return Tokenizer(with_settings(b"".join(length_delimited(*field) for field in body), settings))
+    return Tokenizer(append_settings(b"".join(length_delimited(*field) for field in body), settings))
 
 
 def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
@@ -136,7 +136,7 @@ def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str], *, lowe
         "fingerprint": "",
         "normalises": True,
     }
-    return Tokenizer(with_settings(b"".join(length_delimited(*field) for field in body), settings))
+    return Tokenizer(append_settings(b"".join(length_delimited(*field) for field in body), settings))
 
 
 def read_tokenizer(path: str | Path, *, lowercase: bool = False) -> Tokenizer:

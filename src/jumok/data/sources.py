@@ -23,6 +23,9 @@ def join_sentences(pairs: Iterable[LinkedPair], sizes: Sequence[int]) -> Iterato
 
     Only pairs with text on both sides are joined: an empty side would teach the model to leave words out.
     """
+    if list(sizes) == [1]:
+        yield from pairs
+        return
     groups: dict[int, list[LinkedPair]] = {size: [] for size in sizes}
     read = joined = 0
     for pair in pairs:
@@ -55,43 +58,68 @@ ONE_OF = ("source", "pairs", "dataset", "corpus", "imported", "mix")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixedCorpus(Settings):
-    """One of several corpora that are mixed: two text files, or one file of pairs; with a weight and perhaps a tag."""
+class ParallelText(Settings):
+    """Training and validation pairs in files: two text files, or one file of pairs.
 
-    section: ClassVar[str] = "data.mix"
+    The fingerprint of prepared data depends on the order of the settings, here and in subclasses.
+    """
+
+    source: str = ""
+    """Text file with one source sentence per line, may be .gz or .xz; "a/*.en" is many files, "-" standard input."""
+    target: str = ""
+    """Text file whose line n translates line n of `source`."""
+    valid_source: str = ""
+    """Source sentences of the validation set; without one, every hundredth training pair is held out."""
+    valid_target: str = ""
+    """Translations of `valid_source`."""
+    pairs: str = ""
+    """One file of sentence pairs instead: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is TSV on stdin."""
+    valid_pairs: str = ""
+    """File of sentence pairs to validate on."""
+    alignments: str = ""
+    """Word alignments of the training pairs in Pharaoh format, one line per pair, for training.guided_alignment."""
+    columns: Columns | None = None
+    """Columns of source and target in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys. A side
+    may join several: [[3, 1], 2].
+    """
+    features: tuple[int | str, ...] = ()
+    """Columns of `pairs` whose cells, such as "V;PST", are features: each becomes one symbol, <V> <PST>."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureShare(Settings):
+    """The name and the weight of a corpus in a mixture."""
 
     name: str = ""
     """Name of the corpus in the scores of a validation; defaults to its tag, or to the name of its file."""
     weight: PositiveFloat = 1.0
     """Share of the training pairs that come from this corpus, relative to the weights of the others."""
-    source: str = ""
-    """Text file with one source sentence per line, as in [data]."""
-    target: str = ""
-    """Text file whose line n translates line n of `source`."""
-    valid_source: str = ""
-    """Source sentences to validate on; without any, every hundredth pair of this corpus is held out."""
-    valid_target: str = ""
-    """Their translations."""
-    pairs: str = ""
-    """One file of sentence pairs instead."""
-    valid_pairs: str = ""
-    """File of sentence pairs to validate on."""
-    alignments: str = ""
-    """Word alignments of the pairs in Pharaoh format; either all corpora have them, or none."""
-    columns: Columns | None = None
-    """Where source and target are in `pairs`."""
-    features: tuple[int | str, ...] = ()
-    """Columns of `pairs` whose cells, such as "V;PST", are features."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedCorpus(ParallelText, MixtureShare):
+    """One of several corpora that are mixed, with a weight and perhaps a tag."""
+
+    section: ClassVar[str] = "data.mix"
+
     only: tuple[int, str] | None = None
-    """Use only the TSV rows with this text in this column."""
+    """Use only the TSV rows with this text in this column, counted from 1: [2, "kor"]."""
     tag: str = ""
-    """Tag in front of every source text, such as "<medical>"."""
+    """Tag in front of every source text, such as "<medical>": one token, whatever the tokenizer."""
+    validate: bool = True
+    """Validate on this corpus; false trains on all of it, as suits back-translated text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.validate and (given := self.valid_source or self.valid_pairs):
+            raise ConfigError(f"{self.shown('validate')}, but {given} is given to validate on; leave one of them out")
 
     def alone(self, data: "DataConfig") -> "DataConfig":
         """The corpus as data of its own."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("name", "weight")}
-        valid_size = max(data.valid_size // len(data.mix), 1)
-        return DataConfig(**own, joined=data.joined, valid_size=valid_size)
+        files = {field.name: getattr(self, field.name) for field in fields(ParallelText)}
+        valid_size = max(data.valid_size // max(sum(corpus.validate for corpus in data.mix), 1), 1)
+        kind = DataConfig if self.validate else TrainingOnly
+        return kind(**files, only=self.only, tag=self.tag, joined=data.joined, valid_size=valid_size)
 
     @property
     def shown_name(self) -> str:
@@ -100,32 +128,11 @@ class MixedCorpus(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig(Settings):
+class DataConfig(ParallelText):
     """What to learn from: two text files, one file of pairs, a Hugging Face dataset, or a built-in corpus."""
 
     section: ClassVar[str] = "data"
 
-    source: str = ""
-    """Text file with one source sentence per line, may be .gz or .xz; "-" is standard input, "a/*.en" many files."""
-    target: str = ""
-    """Text file whose line n translates line n of `source`."""
-    valid_source: str = ""
-    """Source sentences to validate on; without any, every hundredth training pair is held out."""
-    valid_target: str = ""
-    """Their translations."""
-    pairs: str = ""
-    """One file of sentence pairs instead: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is TSV on stdin."""
-    valid_pairs: str = ""
-    """File of sentence pairs to validate on."""
-    alignments: str = ""
-    """Word alignments of the training pairs in Pharaoh format, one line per pair, for training.guided_alignment."""
-    columns: Columns | None = None
-    """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys.
-
-    A side may join several: [[3, 1], 2].
-    """
-    features: tuple[int | str, ...] = ()
-    """Columns of `pairs` whose cells, such as "V;PST", are features: each becomes one symbol, <V> <PST>."""
     tag: str = ""
     """Tag in front of every source text, such as "<medical>": one token, whatever the tokenizer."""
     mix: tuple[MixedCorpus, ...] = ()
@@ -149,7 +156,7 @@ class DataConfig(Settings):
     imported: str = ""
     """Name of the model of another toolkit that this one was imported from; there are no training data."""
     joined: tuple[PositiveInt, ...] = (1,)
-    """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
+    """Numbers of consecutive training pairs to join into one text: [1, 2, 3] adds texts of two and three sentences."""
     valid_size: PositiveInt = 1000
     """Largest number of validation pairs, for a built-in corpus or held-out pairs."""
 
@@ -189,13 +196,15 @@ class DataConfig(Settings):
             raise ConfigError('a corpus of data.mix cannot be "-", standard input; name files')
         if len({bool(corpus.alignments) for corpus in self.mix}) > 1:
             raise ConfigError("only some corpora of data.mix have alignments; give them to all or to none")
+        if not any(corpus.validate for corpus in self.mix):
+            raise ConfigError("no corpus of data.mix is validated on; leave out validate = false in one of them")
         names = [corpus.shown_name for corpus in self.mix]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigError(f"two corpora of data.mix are called {twice!r}; give each a name of its own: name = ...")
 
     @property
     def corpora(self) -> list["DataConfig"]:
-        """The corpora that are mixed, each as data of its own; of other data, the data alone."""
+        """The corpora of a mixture, each as data of its own; otherwise a list of this data alone."""
         return [corpus.alone(self) for corpus in self.mix] or [self]
 
     @property
@@ -209,6 +218,11 @@ class DataConfig(Settings):
         with_features = [corpus for corpus in self.corpora if corpus.features]
         features = symbols_in(side for corpus in with_features for pair in corpus.training() for side in pair)
         return Symbols(tuple(tags), tuple(feature for feature in features if feature not in tags))
+
+    @property
+    def validates(self) -> bool:
+        """Whether there are pairs to validate on."""
+        return True
 
     @property
     def origin(self) -> str:
@@ -327,6 +341,23 @@ class DataConfig(Settings):
         assert self.corpus
         source, target = self.locales
         return corpus_pairs(self.corpus, count, split=split, source=source, target=target, longest=self.longest)
+
+
+class TrainingOnly(DataConfig):
+    """A corpus of a mixture that is not validated on: nothing is held out."""
+
+    @property
+    def validates(self) -> bool:
+        """It has no pairs to validate on."""
+        return False
+
+    @property
+    def holds_out(self) -> bool:
+        """All pairs are trained on."""
+        return False
+
+    def _validation(self) -> Iterator[Pair]:
+        return iter(())
 
 
 def _tagged(pair: Pair, tag: str) -> Pair:

@@ -114,13 +114,13 @@ def sample_sentences(sentences: Iterable[str], limit: int, seed: int = 0) -> lis
     return kept
 
 
-def with_settings(model: bytes, settings: dict[str, Any]) -> bytes:
+def append_settings(model: bytes, settings: dict[str, Any]) -> bytes:
     """Append `settings` to a sentencepiece model file."""
     return model + length_delimited(SETTINGS_FIELD, json.dumps(settings, sort_keys=True).encode())
 
 
 def settings_of(model: bytes) -> dict[str, Any]:
-    """The settings that `with_settings` appended; a ValueError if there are none."""
+    """The settings that `append_settings` appended; a ValueError if there are none."""
     found = [body for field, body in fields_of(model) if field == SETTINGS_FIELD and isinstance(body, bytes)]
     settings = parse_json(found[-1]) if found else None
     if not isinstance(settings, dict):

@@ -17,7 +17,7 @@ FEATURE_ENDS = re.compile(r"[;,()+\s|<>]+")
 """What divides the features of a cell: "V;PST", "N;ABL(PL;PSS(2,PL))", "FORM+ELEV"."""
 
 
-class TextPart(NamedTuple):
+class TextSegment(NamedTuple):
     """A symbol of a text, or the text between two of them."""
 
     text: str
@@ -27,16 +27,16 @@ class TextPart(NamedTuple):
     """The id of a symbol; None for text."""
 
 
-def split_symbols(text: str, ids: Mapping[str, int], start: int = 0) -> Iterator[TextPart]:
+def split_symbols(text: str, ids: Mapping[str, int], start: int = 0) -> Iterator[TextSegment]:
     """Cut a text at its symbols, from `start`; the space on either side of a symbol belongs to neither part."""
     for found in SYMBOL_WORD.finditer(text, start) if ids else ():
         if found[0] in ids:
             before = text[start : found.start()].removesuffix(" ")
             if before:
-                yield TextPart(before, start, None)
-            yield TextPart(found[0], found.start(), ids[found[0]])
+                yield TextSegment(before, start, None)
+            yield TextSegment(found[0], found.start(), ids[found[0]])
             start = found.end() + text.startswith(" ", found.end())
-    yield TextPart(text[start:], start, None)
+    yield TextSegment(text[start:], start, None)
 
 
 def without_symbols(text: str, symbols: Collection[str]) -> str:

@@ -4,7 +4,7 @@ Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special to
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from itertools import chain, groupby, takewhile
@@ -18,7 +18,6 @@ from annotated_types import Ge, Le
 from jaxtyping import Int, Integer
 
 from jumok.data.normalise import Form, Normaliser, Spaces
-from jumok.data.pairs import Pair
 from jumok.data.subwords import (
     BOS,
     EOS,
@@ -30,19 +29,17 @@ from jumok.data.subwords import (
     WORDS,
     BpeSampler,
     UnigramSampler,
+    append_settings,
     fields_of,
     sample_sentences,
     settings_of,
     train_model,
-    with_settings,
 )
-from jumok.data.symbols import TextPart, split_symbols, symbol_pieces, without_symbols
+from jumok.data.symbols import SYMBOL, TextSegment, split_symbols, symbol_pieces, without_symbols
 from jumok.errors import ArgumentError, ConfigError, DataError, first_line
 from jumok.files import atomic_write, read_plain
 from jumok.settings import NonNegativeFloat, PositiveInt, Settings
 
-SHARED = "tokenizer.model"
-SEPARATE = ("tokenizer.source.model", "tokenizer.target.model")
 """Files of the two tokenizers: one for both sides, or one for each."""
 Side = Literal["source", "target"]
 TokenizerKind = Literal["unigram", "bpe", "char", "word"]
@@ -51,6 +48,8 @@ HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece wri
 
 LEADING_TAG = re.compile(">>[^<>]*<<")
 """A tag at the beginning of a text for an imported model, such as >>kor<< for a language."""
+TYPED_TAG = re.compile(r">>[\w-]+<<")
+"""The same as a user may write it; anything else between such brackets is text."""
 SHOWN_TAGS = 20
 OF_OWN_MODEL = ("model", "kind", "size", "lowercase", "sampling")
 """Settings that a tokenizer of the user's own leaves; kind and size become those of the file."""
@@ -68,8 +67,9 @@ class TokenizerConfig(Settings):
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
     model: str = ""
-    """SentencePiece model file, unigram or BPE, to use for both sides instead of learning a vocabulary; gives kind and
-    size, and normalises texts itself."""
+    """SentencePiece model (unigram or BPE) for both sides, instead of learning a vocabulary. It determines kind, size
+    and normalisation.
+    """
     source_kind: TokenizerKind | None = None
     """Kind of tokenizer of the source alone; defaults to `kind`."""
     target_kind: TokenizerKind | None = None
@@ -94,9 +94,12 @@ class TokenizerConfig(Settings):
     split_digits: bool = True
     """Split numbers into digits, so that the model can copy any number."""
     unsplit: tuple[str, ...] = ()
-    """Texts that are always one token of their own wherever they stand, such as ["%s", "<b>"]; needs subwords."""
+    """Strings that are always a single token, such as ["%s", "<b>"]; needs a subword tokenizer."""
     sentences: PositiveInt = 1_000_000
     """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
+    edits: bool = False
+    """Represent targets as edits of their sources (delete, insert, substitute); needed by decoder.kind = "transducer".
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,6 +119,10 @@ class TokenizerConfig(Settings):
         for name in ("sampling", "unsplit"):
             if getattr(self, name) and (other := kinds - {"unigram", "bpe"}):
                 raise ConfigError(f"tokenizer.{name} needs tokenizer.kind unigram or bpe, not {min(other)}")
+        if self.edits and self.sampling:
+            raise ConfigError(
+                f"{self.shown('sampling')} cannot be combined with tokenizer.edits = true; set one of them to 0"
+            )
         if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
             raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
         if self.shared and len(kinds) > 1:
@@ -136,11 +143,11 @@ class TokenizerConfig(Settings):
                 raise ConfigError(f"{self.shown(field.name)} has no effect with tokenizer.model; leave out one of them")
 
     def kind_of(self, side: Side) -> TokenizerKind:
-        """How a text of this side is cut."""
+        """The kind of tokenizer of this side."""
         return (self.source_kind if side == "source" else self.target_kind) or self.kind
 
     def normaliser(self, side: Side) -> Normaliser:
-        """What is done to a text of this side before it is cut."""
+        """The normalisation of a text of this side."""
         form = self.source_form if side == "source" else self.target_form
         return Normaliser(form=form, spaces=self.spaces, lowercase=self.lowercase)
 
@@ -171,7 +178,7 @@ class Piece(NamedTuple):
 
 
 class Tokenizer:
-    """Encodes texts as token ids and decodes them, from nothing but the bytes of a model file."""
+    """Encodes texts as token ids and decodes them; made from the bytes of a model file alone."""
 
     def __init__(self, model: bytes, *, origin: str = "the tokenizer") -> None:
         try:
@@ -223,7 +230,7 @@ class Tokenizer:
             text_name="training" if config.shared else side,
         )
         settings = {"kind": kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
-        return cls(with_settings(model, settings)).with_symbols(symbols)
+        return cls(append_settings(model, settings)).with_symbols(symbols)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -236,7 +243,7 @@ class Tokenizer:
             file.write(self.model)
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self.model,)
+        return type(self), (self.model,)
 
     @property
     def size(self) -> int:
@@ -260,7 +267,7 @@ class Tokenizer:
         known = Symbols(self.symbols.tags + tuple(tags), self.symbols.features + tuple(features))
         new = symbol_pieces(dict.fromkeys(symbol for symbol in (*tags, *features) if symbol not in self._ids))
         settings = settings_of(self.model) | {"tags": known.tags, "features": known.features}
-        return Tokenizer(with_settings(self.model + new, settings))
+        return type(self)(append_settings(self.model + new, settings))
 
     @property
     def languages(self) -> list[str]:
@@ -273,13 +280,42 @@ class Tokenizer:
             near = get_close_matches(language, self.languages, n=5, cutoff=0.5) or self.languages[:8]
             more = ", …" * (len(near) < len(self.languages))
             raise ArgumentError(f"{language!r} is not a language of this model; it knows {', '.join(near)}{more}")
-        return Tokenizer(with_settings(self.model, settings_of(self.model) | {"language": language}))
+        return type(self)(append_settings(self.model, settings_of(self.model) | {"language": language}))
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text: [BOS, ids of the pieces, EOS]."""
         return [BOS, *(id for part in self._parts(text) for id in self._ids_of_part(part)), EOS]
 
-    def _ids_of_part(self, part: TextPart) -> list[int]:
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of every text; sentencepiece cuts many texts faster than each by itself."""
+        if self.kind not in ("unigram", "bpe"):
+            return [self.encode(text) for text in texts]
+        parts = [list(self._parts(text)) for text in texts]
+        plain = [_hidden(self.normaliser(part.text)) for its_own in parts for part in its_own if part.id is None]
+        cut = iter(self._processor.encode(plain, num_threads=1))
+        return [
+            [BOS, *chain.from_iterable(next(cut) if part.id is None else (part.id,) for part in its_own), EOS]
+            for its_own in parts
+        ]
+
+    def encode_after(self, source: Sequence[int], text: str) -> list[int]:
+        """The token ids of the target of a source; only tokenizers of edits depend on the source."""
+        return self.encode(text)
+
+    def encode_all_after(self, sources: Sequence[Sequence[int]], texts: Sequence[str]) -> list[list[int]]:
+        """`encode_after` of every source and text."""
+        return self.encode_all(texts)
+
+    @property
+    def letters(self) -> "Tokenizer":
+        """The tokenizer of the written text: this one, unless its tokens are edits."""
+        return self
+
+    def written(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The ids, as `letters` knows them, of the tokens that write something, and their places: here all."""
+        return list(ids), list(range(len(ids)))
+
+    def _ids_of_part(self, part: TextSegment) -> list[int]:
         if part.id is not None:
             return [part.id]
         text = _hidden(self.normaliser(part.text))
@@ -302,6 +338,16 @@ class Tokenizer:
         """The beginning of a text up to its first part that is no symbol; "" for a text of symbols alone."""
         start = next((part.start for part in self._parts(text) if part.id is None and part.text.strip()), 0)
         return text[:start]
+
+    def unknown_tag(self, text: str) -> str | None:
+        """A tag or feature that a text begins with and the vocabulary does not have, so that it is read as text.
+
+        Words such as <medical> count only where the vocabulary has symbols; >>kor<< is a tag everywhere.
+        """
+        typed, words = TYPED_TAG.match(text), text.split() if self._symbol_ids else []
+        if typed is not None:
+            return None if typed[0] in self._leading else typed[0]
+        return next((word for word in takewhile(SYMBOL.fullmatch, words) if word not in self._ids), None)
 
     def is_symbol(self, id: int) -> bool:
         """Whether a token is a symbol or tag, which stands alone in a text."""
@@ -358,14 +404,14 @@ class Tokenizer:
             pieces += [Piece(piece, start + first, start + after) for piece, first, after in found]
         return pieces
 
-    def _parts(self, text: str) -> Iterator[TextPart]:
+    def _parts(self, text: str) -> Iterator[TextSegment]:
         """The text cut at its symbols; it may begin with a tag of an imported model, such as >>kor<<."""
         start, leading = 0, LEADING_TAG.match(text) if self._leading else None
         if leading and leading[0] in self._leading:
             start = leading.end()
-            yield TextPart(leading[0], 0, self._leading[leading[0]])
+            yield TextSegment(leading[0], 0, self._leading[leading[0]])
         elif self.language_ids:
-            yield TextPart("", 0, self.language_ids[0])
+            yield TextSegment("", 0, self.language_ids[0])
         yield from split_symbols(text, self._symbol_ids, start)
 
     def _text_offsets(self, text: str) -> list[Piece]:
@@ -405,6 +451,21 @@ class Tokenizer:
         """Whether a piece is in the vocabulary."""
         return piece in self._ids
 
+    def are_pieces(self, ids: Iterable[int]) -> bool:
+        """Whether all tokens stand for pieces of text, and none for an unknown letter or one of its bytes."""
+        return not any(id == UNK or id in self._bytes for id in ids)
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether unknown letters are written in bytes."""
+        return bool(self._bytes)
+
+    @property
+    def splits_digits(self) -> bool:
+        """Whether numbers are cut into digits: there are pieces for digits, and none for several of them."""
+        longest = [max(map(len, re.findall(r"\d+", piece)), default=0) for piece in self._scores()]
+        return max(longest, default=0) == 1
+
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
 
@@ -431,7 +492,10 @@ class Tokenizer:
             return list(_marked(text))
         if self.kind == "word":
             return WORDS.findall(_marked(text))
-        ids, surfaces = self._processor.encode(text), self._processor.encode(text, out_type=str)
+        surfaces: list[str] = self._processor.encode(text, out_type=str)
+        if not self._bytes:
+            return surfaces
+        ids = self._processor.encode(text)
         return list(_letters_from_bytes(surfaces, [self._bytes.get(id) for id in ids]))
 
     def _ids_of(self, surface: str) -> list[int]:
@@ -449,105 +513,22 @@ class Tokenizer:
         """Whether texts are cut into this piece, rather than spelt in bytes or never."""
         return id not in self._bytes and not self._processor.is_unused(id)
 
+    def _scores(self) -> dict[str, float]:
+        """The score of every piece that texts are cut into."""
+        return {piece: self._processor.get_score(id) for piece, id in self._ids.items() if self._is_cut(id)}
+
     def _sampler(self, amount: float) -> UnigramSampler | BpeSampler:
-        scores = {piece: self._processor.get_score(id) for piece, id in self._ids.items() if self._is_cut(id)}
         if self.kind == "unigram":
-            return UnigramSampler(scores, temperature=amount)
+            return UnigramSampler(self._scores(), temperature=amount)
         if self.kind == "bpe":
-            return BpeSampler(scores, dropout=amount)
+            return BpeSampler(self._scores(), dropout=amount)
         raise ArgumentError(f"only unigram and bpe tokenizers can sample, not {self.kind}")
 
 
-class TokenizerPair(NamedTuple):
-    """The tokenizers of source and target; the same object twice if they share a vocabulary."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-    @property
-    def shared(self) -> bool:
-        """Whether both sides share a vocabulary; two tokenizers may cut different languages into it."""
-        return self.source is self.target or self.source.pieces == self.target.pieces
-
-    @classmethod
-    def train(
-        cls, pairs: Iterable[Pair], config: TokenizerConfig, *, symbols: Symbols = NO_SYMBOLS, fingerprint: str = ""
-    ) -> "TokenizerPair":
-        """Train the vocabularies; `pairs` is iterated once for each. `symbols` are those of the source."""
-        if config.shared:
-            both = Tokenizer.train(chain.from_iterable(pairs), config, symbols=symbols, fingerprint=fingerprint)
-            return cls(both, both)
-        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
-        source = Tokenizer.train(sources, config, side="source", symbols=symbols, fingerprint=fingerprint)
-        target = Tokenizer.train(targets, config, side="target", fingerprint=fingerprint)
-        return cls(source, target)
-
-    @property
-    def tags(self) -> list[str]:
-        """The tags that a source may begin with; where every text begins with its language, that is none of them."""
-        return list(self.source.symbols.tags) if self.target.language else self.source.tags
-
-    def with_symbols(self, symbols: Symbols) -> "TokenizerPair":
-        """The same tokenizers with more symbols in the source, and in a vocabulary that both sides share."""
-        source = self.source.with_symbols(symbols)
-        if self.source is self.target:
-            return TokenizerPair(source, source)
-        return TokenizerPair(source, self.target.with_symbols(symbols) if self.shared else self.target)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "TokenizerPair":
-        """Read tokenizer.model, or tokenizer.source.model and tokenizer.target.model, from a folder."""
-        if Path(folder, SEPARATE[0]).exists():
-            return cls(*(Tokenizer.load(Path(folder, name)) for name in SEPARATE))
-        both = Tokenizer.load(Path(folder, SHARED))
-        return cls(both, both)
-
-    @classmethod
-    def of_files(cls, contents: Mapping[str, bytes], folder: Path) -> "TokenizerPair":
-        """The tokenizers from the contents of those files, which were read from `folder`."""
-        names = SEPARATE if SEPARATE[0] in contents else (SHARED,)
-        for name in names:
-            if name not in contents:
-                raise DataError(f"{folder} is not a complete model: {name} is missing")
-        source, *others = (Tokenizer(contents[name], origin=str(folder / name)) for name in names)
-        return cls(source, *(others or [source]))
-
-    def between(self, source: str | None = None, target: str | None = None) -> "TokenizerPair":
-        """The tokenizers of a model of many languages, for these two; None leaves a language as it is.
-
-        Models such as M2M-100 begin a text with its own language; Marian's begin the source with that of the target.
-        """
-        if source is None and target is None:
-            return self
-        if self.target.language:
-            return TokenizerPair(
-                self.source if source is None else self.source.with_language(source),
-                self.target if target is None else self.target.with_language(target),
-            )
-        if not self.source.languages:
-            raise ArgumentError("this model has no languages to choose from; leave out --from and --to")
-        if source is not None or target is None:
-            raise ArgumentError(f"this model has a choice of target languages only; leave out --from {source}")
-        return TokenizerPair(self.source.with_language(target), self.target)
-
-    def files(self) -> dict[str, bytes]:
-        """The contents of the file or files that `load` reads, by name."""
-        names = (SHARED,) if self.source is self.target else SEPARATE
-        return {name: tokenizer.model for name, tokenizer in zip(names, self, strict=False)}
-
-    def save(self, folder: str | Path) -> None:
-        """Write the file or files that `load` reads, and remove those of the other kind."""
-        files = self.files()
-        for name, tokenizer in zip(files, self, strict=False):
-            tokenizer.save(Path(folder, name))
-        for name in {SHARED, *SEPARATE} - files.keys():
-            Path(folder, name).unlink(missing_ok=True)
-
-
-def known_tags(tags: Sequence[str]) -> str:
-    """The end of a message about an unknown tag."""
+def known_tags(tags: Sequence[str], noun: str = "tag") -> str:
+    """The end of a message about an unknown tag or feature."""
     shown = ", ".join(tags[:SHOWN_TAGS]) + ", …" * (len(tags) > SHOWN_TAGS)
-    return f"; its tags are {shown}" if tags else "; it has none"
+    return f"; its {noun}s are {shown}" if tags else ""
 
 
 def _hidden(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The hypotheses of a beam search as tensors that keep their places, and the rules by which it chooses among them."""
+"""The hypotheses of a beam search in preallocated tensors, and the rules by which it chooses among them."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from jumok.decoding.specials import Specials
 
 
 class Rules(NamedTuple):
-    """What decides which hypotheses a step keeps, and when the search ends."""
+    """The rules for which hypotheses a step keeps, and when the search ends."""
 
     specials: Specials
     beam: int
@@ -24,13 +24,13 @@ class Rules(NamedTuple):
 
     @classmethod
     def of(cls, config: DecodingConfig, specials: Specials, n_best: int) -> "Rules":
-        """The rules that the settings of a search mean."""
+        """The rules for these settings of a search."""
         return cls(specials, config.beam, n_best, config.length_penalty, config.min_length, config.no_repeat)
 
 
 @dataclass(frozen=True, eq=False)
 class Beams:
-    """The hypotheses of every sentence, with what came before them; written in place."""
+    """The hypotheses of every sentence and their history; updated in place."""
 
     tokens: Int[Tensor, "sentence beam"]
     """The newest token of each growing hypothesis, best first."""

@@ -7,11 +7,11 @@ from annotated_types import Ge, Gt, Le
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.setting_hints import setting_hint
-from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings, nearest
 
 Engine = Literal["auto", "jumok", "ctranslate2"]
 Precision = Literal["float32", "int8"]
-"""Those of the engines on a CPU."""
+"""Precisions of decoding on a CPU."""
 SearchPrecision = Literal["auto", "float32", "fp16", "bf16", "int8"]
 
 WIDEST = 1000
@@ -20,7 +20,7 @@ WIDEST = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingConfig(Settings):
-    """Everything that changes which output is found for an input."""
+    """All settings that affect the output for an input."""
 
     section: ClassVar[str] = "decoding"
 
@@ -37,15 +37,15 @@ class DecodingConfig(Settings):
     no_repeat: NonNegativeInt = 0
     """Size of n-grams that may not repeat in an output; 0 allows all."""
     samples: Annotated[int, Ge(0), Le(WIDEST)] = 0
-    """Draw this many outputs at random from the model instead of searching for the best; 0 searches."""
+    """Number of outputs to sample from the model instead of beam search; 0 for beam search."""
     temperature: PositiveFloat = 1.0
-    """Exponent 1 / temperature of the probabilities that samples are drawn from; below 1 draws likelier outputs."""
+    """Sampling temperature; values below 1 draw more probable outputs."""
     top_k: NonNegativeInt = 0
-    """Draw only from this many likeliest tokens; 0 draws from all."""
+    """Sample only from this many most probable tokens; 0 samples from all."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Draw only from the likeliest tokens whose probabilities add up to this (nucleus sampling)."""
+    """Sample only from the most probable tokens whose probabilities add up to this (nucleus sampling)."""
     seed: NonNegativeInt = 1
-    """Seed of the samples: those of a line depend on it and the number of the line alone."""
+    """Random seed of the samples, which depend only on it and the line number."""
     mbr: bool = False
     """Choose the hypothesis with the highest expected chrF against all of them (minimum Bayes risk)."""
     placeholders: bool = False
@@ -54,12 +54,14 @@ class DecodingConfig(Settings):
     """Longest input in tokens that is translated at once. Longer texts are split between sentences, and sentences of
     more than twice this length are cut. 0 takes the longest training input, without outliers."""
     engine: Engine = "auto"
-    """What runs the search on a CPU: "auto" takes CTranslate2 where it is installed, runs the model, and finds the same
-    outputs; otherwise "jumok"."""
+    """Search engine on a CPU: "jumok", "ctranslate2", or "auto", which is CTranslate2 if it is installed and finds the
+    same outputs, and jumok otherwise.
+    """
     precision: SearchPrecision = "auto"
-    """Precision of the weights: "float32", "fp16", "bf16", or "auto", which is fp16 on a GPU. On a CPU "int8" is
-    faster, and changes some outputs. It also ends a search sooner and, where the model has a shortlist, considers only
-    the likely tokens of a sentence."""
+    """Precision of the weights: "float32", "fp16", "bf16", "int8" (on a CPU), or "auto", which is fp16 on a GPU. int8
+    is faster but changes some outputs; it also ends the search earlier and, if the model has a shortlist, considers
+    only the tokens on it.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +78,7 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
     known = [field.name for field in fields(DecodingConfig)]
     for name in settings:
         if name not in known:
-            hint = setting_hint(name, "decoding") or f"; there are {', '.join(known)}"
+            hint = setting_hint(name, "decoding") or nearest(name, known)
             raise ArgumentError(f"{name[:60]} is not a setting of decoding{hint}")
     given = {name: value for name, value in settings.items() if value is not None}
     config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
@@ -87,5 +89,7 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
             f"n_best = {n_best}, but there are only {config.samples} samples; draw more or ask for fewer"
         )
     if not config.samples and not 1 <= n_best <= config.beam:
-        raise ArgumentError(f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must lie between 1 and it")
+        raise ArgumentError(
+            f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must be from 1 to {config.beam}"
+        )
     return config

@@ -1,8 +1,8 @@
 """Beam search by CTranslate2 (Klein et al. 2020), which runs Transformers several times faster on a CPU than PyTorch.
 
-In float32 it finds what our own search finds. Our search ends when no better output can come; CTranslate2 ends after
-`patience · beam` outputs, so it is given patience, and searches that it cannot do in the same way stay with ours.
-In int8 it has less patience and considers only the likely words of a batch, if there is a shortlist.
+In float32 it finds the outputs of our own search. Our search ends when no better output can come, CTranslate2 after
+`patience · beam` outputs, so its patience is set high; searches that it cannot do in the same way are left to ours.
+In int8 its patience is lower, and with a shortlist it considers only the likely words of a batch.
 """
 
 import math
@@ -23,7 +23,7 @@ from jumok.errors import ModelError
 SHORTLIST = "vmap.txt"
 """The file of an exported model with the likely target words of each source word."""
 PATIENCE: dict[Precision, int] = {"float32": 4, "int8": 2}
-"""With this many times `beam` finished outputs, the best of them has been found: always, or nearly always."""
+"""Among this many times `beam` finished outputs is always, or nearly always, the best one."""
 BATCH = 32
 """Sentences that one thread translates at once; more take no less time each."""
 PROBE = """
@@ -40,7 +40,7 @@ def is_installed() -> bool:
 
 
 def why_it_fails(folder: Path, precision: Precision, piece: str) -> str | None:
-    """Let another process run an exported model: on some machines it dies, which must not end this program."""
+    """Run an exported model in another process: on some machines it crashes, which must not end this program."""
     command = [sys.executable, "-c", PROBE, str(folder), precision, piece]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
@@ -94,14 +94,14 @@ class CTranslate2Engine:
         limits = [self._longest(len(source), config, limit) for source in sources]
         results = self.generate(sources, limits, config, n_best)
         if self.first and self.precision == "float32" and config.beam > 1:
-            rows = [row for row, found in enumerate(results) if found]
+            rows = [row for row, hypotheses in enumerate(results) if hypotheses]
             for row, score in zip(rows, self._scores_of_nothing([sources[row] for row in rows], config), strict=True):
                 if score > results[row][0].score:
                     results[row] = []
         most = [longest if config.beam == 1 else longest // 2 for longest in limits]
         return [
-            found if found and self._is_sound(found, length) else None
-            for found, length in zip(results, most, strict=True)
+            hypotheses if hypotheses and self._is_sound(hypotheses, length) else None
+            for hypotheses, length in zip(results, most, strict=True)
         ]
 
     def generate(
@@ -112,15 +112,15 @@ class CTranslate2Engine:
         readable = [at for at, source in enumerate(sources) if len(source) <= POSITIONS and limits[at] < POSITIONS]
         longest = max((limits[at] for at in readable), default=0)
         again: dict[int, list[int]] = defaultdict(list)
-        for at, found in zip(
+        for at, hypotheses in zip(
             readable, self._run([sources[at] for at in readable], longest, config, n_best), strict=True
         ):
-            results[at] = found
-            if any(len(hypothesis.ids) > limits[at] for hypothesis in found):
+            results[at] = hypotheses
+            if any(len(hypothesis.ids) > limits[at] for hypothesis in hypotheses):
                 again[limits[at]].append(at)  # the limit is one for a whole batch
         for most, rows in again.items():
-            for at, found in zip(rows, self._run([sources[at] for at in rows], most, config, n_best), strict=True):
-                results[at] = found
+            for at, hypotheses in zip(rows, self._run([sources[at] for at in rows], most, config, n_best), strict=True):
+                results[at] = hypotheses
         return results
 
     def _run(
@@ -128,7 +128,7 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         if not sources:
             return []
-        found = self.engine.translate_batch(
+        results = self.engine.translate_batch(
             [self._pieces(source) for source in sources],
             target_prefix=[self.first] * len(sources) if self.first else None,
             max_batch_size=self._batch_size(sources),
@@ -137,17 +137,17 @@ class CTranslate2Engine:
             max_decoding_length=longest,
             **self._options(config, n_best),
         )
-        return [self._hypotheses(one) for one in found]
+        return [self._hypotheses(result) for result in results]
 
     def _scores_of_nothing(self, sources: list[Sequence[int]], config: DecodingConfig) -> list[float]:
-        """For every source the score of an output that ends after its language."""
-        found = self.engine.score_batch(
+        """The score, for every source, of an output that ends right after its language."""
+        results = self.engine.score_batch(
             [self._pieces(source) for source in sources],
             [self.first] * len(sources),
             max_batch_size=self._batch_size(sources),
             max_input_length=0,
         )
-        return [one.log_probs[-1] / 2**config.length_penalty for one in found]
+        return [result.log_probs[-1] / 2**config.length_penalty for result in results]
 
     def _pieces(self, source: Sequence[int]) -> list[str]:
         return [self.source_pieces[id] for id in source]
@@ -168,17 +168,17 @@ class CTranslate2Engine:
             "use_vmap": self.has_shortlist,
         }
 
-    def _hypotheses(self, found: Any) -> list[Hypothesis]:
+    def _hypotheses(self, result: Any) -> list[Hypothesis]:
         ids = self.target_ids
         return [
             Hypothesis([ids[piece] for piece in pieces], score)
-            for pieces, score in zip(found.hypotheses, found.scores, strict=True)
+            for pieces, score in zip(result.hypotheses, result.scores, strict=True)
         ]
 
-    def _is_sound(self, found: list[Hypothesis], longest: int) -> bool:
-        if not math.isfinite(found[0].score) or any(id in (PAD, BOS, EOS) for id in found[0].ids):
+    def _is_sound(self, hypotheses: list[Hypothesis], longest: int) -> bool:
+        if not math.isfinite(hypotheses[0].score) or any(id in (PAD, BOS, EOS) for id in hypotheses[0].ids):
             return False
-        return self.precision == "int8" or all(len(hypothesis.ids) < longest for hypothesis in found)
+        return self.precision == "int8" or all(len(hypothesis.ids) < longest for hypothesis in hypotheses)
 
     def _longest(self, source: int, config: DecodingConfig, limit: int | None) -> int:
         longest = config.longest(source)

@@ -1,4 +1,4 @@
-"""A Transformer encoder as CUDA graphs: launched kernel by kernel, the host takes longer than the GPU."""
+"""A Transformer encoder as CUDA graphs, because launching its kernels takes the host longer than the GPU takes."""
 
 from collections import OrderedDict
 from collections.abc import Callable

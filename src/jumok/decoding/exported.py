@@ -2,10 +2,10 @@
 
     ctranslate2/float32/    model.bin  config.json  …  made_here.json
 
-It is used only where it was made: made_here.json names the weights it was made from, and the file numbers and times of
-its files, which a copy does not keep. So an export that came with a folder from elsewhere, or that something wrote to
-later, is never read; it is made again, which takes a second. In a folder that cannot be written to it is made in a
-temporary folder, read, and removed.
+An export is used only where it was made: made_here.json records the weights it was made from, and the inode numbers
+and times of its files, which a copy does not keep. So an export that was copied from elsewhere or modified later is
+never read; it is made again, which takes a second. If the model folder is read-only, the export is made in a temporary
+folder, read, and removed.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from jumok.models.weights import weights_of
 
 FOLDER, STAMP = "ctranslate2", "made_here.json"
 FORM = 1
-"""Raised when the same weights are exported in another way."""
+"""Version of the export; increase it when the same weights are exported in another way."""
 MOST_STAMP = 1 << 16
 ABANDONED = 3600.0
 """Seconds after which an unfinished export is taken for one whose writer was killed."""
@@ -64,7 +64,7 @@ def exported(place: Path | None, identity: str, write: Callable[[Path], None]) -
 
 
 def _make(place: Path, identity: str, write: Callable[[Path], None]) -> None:
-    """Write beside `place`, then take the place: readers see a whole export or none."""
+    """Write beside `place`, then rename: readers see a complete export or none."""
     if place.parent.is_symlink():
         raise OSError(f"{place.parent} leads elsewhere")
     place.parent.mkdir(exist_ok=True)
@@ -99,7 +99,7 @@ def _is_made_here(place: Path, identity: str) -> bool:
 
 
 def _files(folder: Path) -> dict[str, Any]:
-    """What no copy of a file shares with it: its number in the file system, and the time of its last change."""
+    """What a copy of a file does not share with it: its inode number, and the time of its last change."""
     files = (entry for entry in os.scandir(folder) if entry.name != STAMP)
     stats = {entry.name: entry.stat(follow_symlinks=False) for entry in files}
     return {name: [stat.st_ino, stat.st_ctime_ns, stat.st_size] for name, stat in sorted(stats.items())}

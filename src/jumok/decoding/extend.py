@@ -1,4 +1,4 @@
-"""One step of beam search on tensors that keep their places, and how its outputs are read back.
+"""One step of beam search on preallocated tensors, and reading its outputs.
 
 Every step writes down which hypotheses continue and which end, each with its parent and its token.
 Nothing else is kept of an output while the search goes on; at the end each is read from its last token to its first.
@@ -118,7 +118,7 @@ def outputs_of(beams: Beams, rules: Rules, rows: int, taken: int) -> list[list[H
     scores[np.isnan(scores)] = -np.inf
     ranked = scores.transpose(1, 0, 2).reshape(rows, -1)
     best = np.argsort(-ranked, axis=1, kind="stable")[:, : rules.n_best]
-    found = np.take_along_axis(ranked, best, 1)
+    best_scores = np.take_along_axis(ranked, best, 1)
     lengths, row = best // beam, np.arange(rows)[:, None]
     at = parents[lengths, row, beam + best % beam]
     ids = np.zeros((*best.shape, taken), dtype=np.int64)
@@ -131,7 +131,7 @@ def outputs_of(beams: Beams, rules: Rules, rows: int, taken: int) -> list[list[H
         if broken[number]
         else [
             Hypothesis(words[:length].tolist(), score)
-            for words, length, score in zip(ids[number], lengths[number], found[number].tolist(), strict=True)
+            for words, length, score in zip(ids[number], lengths[number], best_scores[number].tolist(), strict=True)
             if score > -np.inf
         ]
         for number in range(rows)

@@ -32,7 +32,7 @@ PROBE_SECONDS = 120
 
 @cache
 def works_here() -> bool:
-    """Whether another process could multiply 8-bit matrices; where it dies, this one would have."""
+    """Whether 8-bit matrix products work on this machine, tried in another process because they may crash it."""
     command = [sys.executable, "-c", PROBE]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, check=False)
@@ -42,9 +42,9 @@ def works_here() -> bool:
 
 
 def can_quantise(model: EncoderDecoder) -> bool:
-    """Whether a model has a recurrent decoder that int8 is for: one that does not copy source words."""
+    """Whether a model has a recurrent decoder that supports int8: without copying and without monotonic attention."""
     decoder = model.decoder
-    return isinstance(decoder, RnnDecoder) and decoder.copying is None
+    return isinstance(decoder, RnnDecoder) and decoder.copying is None and decoder.config.attention != "monotonic"
 
 
 class Int8Product(nn.Module):

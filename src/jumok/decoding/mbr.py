@@ -23,14 +23,14 @@ def total(hypothesis: Hypothesis, length_penalty: float) -> float:
     return hypothesis.score * float((len(hypothesis.ids) + 1) ** length_penalty)
 
 
-def by_expected_chrf(texts: Sequence[str], logits: Sequence[float]) -> list[int]:
-    """The numbers of the texts, highest expected chrF first; texts are as likely as the softmax of `logits` says.
+def by_expected_chrf(texts: Sequence[str], logits: Sequence[float]) -> list[tuple[int, float]]:
+    """The numbers of the texts and their expected chrF, highest first; texts are as likely as softmax(`logits`) says.
 
     Of equal texts the first comes first, and of equally good ones the likeliest.
     """
     shifted = np.exp(np.asarray(logits, np.float64) - max(logits))
-    expected = chrf_matrix(texts) @ (shifted / shifted.sum())
-    return sorted(range(len(texts)), key=lambda number: (-round(float(expected[number]), 9), -logits[number]))
+    expected: list[float] = (chrf_matrix(texts) @ (shifted / shifted.sum())).tolist()
+    return sorted(enumerate(expected), key=lambda found: (-round(found[1], 9), -logits[found[0]]))
 
 
 def chrf_matrix(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
@@ -53,9 +53,9 @@ def chrf_matrix(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
 
 def _ngram_counts(texts: Sequence[str], size: int) -> Int[np.ndarray, "texts ngrams"]:
     """How often each n-gram of this size occurs in each text."""
-    found = [Counter(text[at : at + size] for at in range(len(text) - size + 1)) for text in texts]
-    columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for each in found for ngram in each))}
+    ngrams = [Counter(text[at : at + size] for at in range(len(text) - size + 1)) for text in texts]
+    columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for each in ngrams for ngram in each))}
     counts = np.zeros((len(texts), len(columns)), np.int64)
-    for row, each in enumerate(found):
+    for row, each in enumerate(ngrams):
         counts[row, [columns[ngram] for ngram in each]] = list(each.values())
     return counts

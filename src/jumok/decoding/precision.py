@@ -33,7 +33,7 @@ def search(
 ) -> list[list[Hypothesis]]:
     """What `beam_search` finds for the inputs of the model's encoder, in the precision of the settings.
 
-    What has no output with a finite score in half precision is searched again in that of the weights.
+    Inputs without a finite score in half precision are searched again in the precision of the weights.
     """
     quick = in_precision(model, precision_of(config, model))
 
@@ -41,14 +41,14 @@ def search(
         encoding = encode(model.encoder, *inputs)
         return beam_search(model.decoder, encoding, specials, config, observe, n_best=n_best, check=check)
 
-    found = found_by(quick, observe)
-    if quick is model or all(found):
-        return found
-    return [first or second for first, second in zip(found, found_by(model, None), strict=True)]
+    outputs = found_by(quick, observe)
+    if quick is model or all(outputs):
+        return outputs
+    return [first or second for first, second in zip(outputs, found_by(model, None), strict=True)]
 
 
 def precision_of(config: DecodingConfig, model: nn.Module) -> torch.dtype:
-    """The dtype of the weights while the model searches: by default as they are, with fp16 for single on a GPU."""
+    """The dtype of the weights during search: by default their own, but fp16 for float32 weights on a GPU."""
     weight = next(model.parameters())
     if config.precision in DTYPES:
         return DTYPES[config.precision]
@@ -64,6 +64,9 @@ def in_precision(model: Model, dtype: torch.dtype) -> Model:
     if copy is None or (there := next(copy.parameters())).dtype != dtype or there.device != weight.device:
         with torch.inference_mode(False):
             copy = _copies[model] = deepcopy(model).to(dtype).requires_grad_(False).eval()
+            for layer in copy.modules():
+                if isinstance(layer, nn.RNNBase):
+                    layer.flatten_parameters()  # a copy's weights are scattered, and cuDNN would join them every time
     for mine, now in ((copy.parameters(), model.parameters()), (copy.buffers(), model.buffers())):
         if old := list(mine):
             torch._foreach_copy_(old, list(now))

@@ -113,7 +113,9 @@ def _forbidden(
         forbidden |= repeats_ngram(ids, config.no_repeat, log_probs.shape[-1])
     forbidden |= (step >= longest)[:, None, None]  # an output of the greatest length can only end
     forbidden[:, :, specials.eos] = step < config.min_length
-    forbidden[:, :, specials.pad] = forbidden[:, :, specials.bos] = True
+    for never in (specials.pad, specials.bos, specials.unk):
+        if never is not None:
+            forbidden[:, :, never] = True
     if specials.first is not None and step == 0:
         forbidden.fill_(True)[:, :, specials.first] = False
     return forbidden
@@ -122,9 +124,9 @@ def _forbidden(
 def _hypotheses(
     ids: list[list[list[int]]], totals: list[list[float]], specials: Specials, config: DecodingConfig
 ) -> list[list[Hypothesis]]:
-    found = []
+    hypotheses = []
     for sentence, scores in zip(ids, totals, strict=True):
         outputs = [row[1 : row.index(specials.eos)] if specials.eos in row else row[1:] for row in sentence]
         pairs = zip(outputs, scores, strict=True)
-        found.append([Hypothesis(row, score / (len(row) + 1) ** config.length_penalty) for row, score in pairs])
-    return found
+        hypotheses.append([Hypothesis(row, score / (len(row) + 1) ** config.length_penalty) for row, score in pairs])
+    return hypotheses

@@ -30,8 +30,8 @@ class Shortlist:
     def ids(self, sources: Iterable[Sequence[int]]) -> Int[Tensor, " pieces"]:
         """The ids for a batch of source sentences, in ascending order."""
         pieces = {piece for source in sources for piece in source}
-        found = self.always.union(*(self.likely.get(piece, ()) for piece in pieces))
-        return torch.tensor(sorted(found))
+        target_ids = self.always.union(*(self.likely.get(piece, ()) for piece in pieces))
+        return torch.tensor(sorted(target_ids))
 
     def text(self, tokenizers: TokenizerPair) -> str:
         """The lines of the file."""
@@ -40,7 +40,7 @@ class Shortlist:
         return "".join(f"{piece}\t{' '.join(target[id] for id in ids)}\n" for piece, ids in rows)
 
     def write(self, path: Path, tokenizers: TokenizerPair) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file, completely or not at all."""
         with atomic_write(path) as file:
             file.write(self.text(tokenizers).encode())
 

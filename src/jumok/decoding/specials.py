@@ -1,4 +1,4 @@
-"""What goes into a search and what comes out of it."""
+"""Inputs and outputs of a search: the special tokens, and the hypotheses."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,10 +8,11 @@ from torch import Tensor
 
 
 class Hypothesis(NamedTuple):
-    """An output for one input: its token ids and its score."""
+    """An output for one input: its token ids and its score, and under minimum Bayes risk its expected chrF."""
 
     ids: list[int]
     score: float
+    expected_chrf: float | None = None
 
 
 class Specials(NamedTuple):
@@ -22,6 +23,8 @@ class Specials(NamedTuple):
     eos: int
     first: int | None = None
     """The token that every output must begin with, such as its language; None if there is none."""
+    unk: int | None = None
+    """The token of unknown words, which is never drawn at random; None if there is none."""
 
 
 class Survivors(NamedTuple):

@@ -30,8 +30,8 @@ SHARE = 0.25
 """Share of the GPU's memory that they may take."""
 
 
-class Shape(NamedTuple):
-    """What a search is recorded for."""
+class SearchShape(NamedTuple):
+    """The sizes that a search is recorded for."""
 
     sentences: int
     source: int
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
 class Search:
     """A beam search of one shape: what its steps read and write, and on a GPU the graphs of its beginning and step."""
 
-    def __init__(self, decoder: Decoder, encoding: Encoding, shape: Shape) -> None:
+    def __init__(self, decoder: Decoder, encoding: Encoding, shape: SearchShape) -> None:
         states = encoding.states
         self.decoder: Decoder = decoder  # a proxy
         self.shape = shape
@@ -103,18 +103,28 @@ class Search:
 
 
 def recorded(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
-    """The work as a graph; it runs on the current stream, which is not the default one."""
+    """The work, which draws no random numbers, as a graph; it runs on the current stream, which is not the default one.
+
+    A recording that breaks off, as for lack of memory, spoils the state of the generator of random numbers. It gets a
+    state of its own, so that training can go on.
+    """
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    state = generator.graphsafe_get_state()
+    generator.graphsafe_set_state(generator.clone_state())
     graph = torch.cuda.CUDAGraph()
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:
-        work()
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            work()
+        finally:
+            graph.capture_end()
     finally:
-        graph.capture_end()
+        generator.graphsafe_set_state(state)
     return graph
 
 
-def _blank(encoding: Encoding, shape: Shape) -> Encoding:
-    """Room for an encoding in the sizes of a shape."""
+def _blank(encoding: Encoding, shape: SearchShape) -> Encoding:
+    """An empty encoding of the sizes of a shape."""
     states, visible, summary, tokens = encoding
     rows, items = shape.sentences, shape.source
     return Encoding(
@@ -138,14 +148,14 @@ class Searches:
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
         self.decoder = cast(Decoder, proxy(decoder))
         self.device, self.lock = device, threading.Lock()
-        self.by_shape: OrderedDict[Shape, Search] = OrderedDict()
-        self.sizes: dict[Shape, int] = {}
+        self.by_shape: OrderedDict[SearchShape, Search] = OrderedDict()
+        self.sizes: dict[SearchShape, int] = {}
         if device.type == "cuda":
             self.pool = torch.cuda.graph_pool_handle()
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self.room = SHARE * torch.cuda.get_device_properties(device).total_memory
 
-    def get(self, shape: Shape, encoding: Encoding) -> Search:
+    def get(self, shape: SearchShape, encoding: Encoding) -> Search:
         """The search of a shape, to be begun; made and recorded if it is the first of its shape."""
         search = self.by_shape.get(shape)
         if search is not None:
@@ -187,10 +197,10 @@ _searches: "WeakKeyDictionary[Decoder, Searches]" = WeakKeyDictionary()
 
 def searches_of(decoder: Decoder, device: torch.device) -> Searches:
     """Those of a decoder on a device; they live as long as the decoder stays there."""
-    found = _searches.get(decoder)
-    if found is None or found.device != device:
-        found = _searches[decoder] = Searches(decoder, device)
-    return found
+    searches = _searches.get(decoder)
+    if searches is None or searches.device != device:
+        searches = _searches[decoder] = Searches(decoder, device)
+    return searches
 
 
 def rounded(number: int, *, least: int) -> int:
@@ -217,7 +227,7 @@ def static_search(
     observed, where a GPU cannot record the steps.
     """
     rows, source = encoding.visible.shape
-    shape = Shape(
+    shape = SearchShape(
         rounded(rows, least=1),
         rounded(source, least=16),
         rounded(int(longest.max()) + 1, least=32),
@@ -252,7 +262,7 @@ def _run(
 ) -> list[list[Hypothesis]]:
     """At most so many steps, on fewer rows when sentences have finished."""
     stage, earlier = Stage(search, list(range(count))), []
-    looks = Looks(search.beams)
+    watch = FinishWatch(search.beams)
     step = begun = 0 if search.shape.rules.specials.first is None else 1  # the beginning writes a first token
     if begun and observe is not None:
         observe(_survivors(stage, begun))
@@ -262,7 +272,7 @@ def _run(
             observe(kept)
         if check is not None:
             check()
-        finished = looks.after_step()
+        finished = watch.after_step()
         if finished is None:
             continue
         rows = (~finished[: len(stage.sentences)]).nonzero().flatten().tolist()
@@ -272,7 +282,7 @@ def _run(
         if size > SMALLEST and 2 * smaller <= size:
             earlier.append((stage, step))
             stage = _with_rows(searches, stage, rows, encoding)
-            looks = Looks(stage.search.beams)
+            watch = FinishWatch(stage.search.beams)
     outputs: list[list[Hypothesis]] = [[] for _ in range(count)]
     for (held, sentences), taken in [*earlier, (stage, step)]:
         found = outputs_of(held.beams, held.shape.rules, len(sentences), taken)
@@ -303,7 +313,7 @@ def _survivors(stage: Stage, step: int) -> Survivors:
     return Survivors(numbers, parents.long(), tokens.long(), totals)
 
 
-class Looks:
+class FinishWatch:
     """Which sentences are finished, as the host sees it: on a GPU as it was some steps ago, so that none waits."""
 
     def __init__(self, beams: Beams) -> None:
@@ -311,7 +321,7 @@ class Looks:
         self.on_their_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
 
     def after_step(self) -> Bool[Tensor, " sentence"] | None:
-        """The newest that is known, if there is news."""
+        """The newest known state of the sentences, if it has changed."""
         if self.steps.device.type != "cuda":
             return self.steps > 0
         copied = torch.empty(self.steps.shape, dtype=self.steps.dtype, pin_memory=True)

@@ -1,1 +1,1 @@
-"""Models of other toolkits, read into model folders of ours and written for them."""
+"""Import models of other toolkits into model folders, and export model folders to them."""

@@ -18,9 +18,10 @@ from jumok.data.sentencepiece_model import (
     read_model,
 )
 from jumok.data.subwords import BOS, EOS, PAD, UNK
-from jumok.data.tokenizer import Tokenizer, TokenizerPair
+from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import DataError
-from jumok.exchange.hugging_face import Vocabulary, output_bias
+from jumok.exchange.hugging_face import Vocabulary, output_bias, tokenizer_settings
 from jumok.files import read_plain
 from jumok.models.weights import load_weights
 from jumok.screen import to_screen
@@ -31,7 +32,7 @@ UNLIKE = "its settings and its weights are of different models; copy the whole m
 MOST_PIECES_BYTES = 64 * 2**20
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_torch_checkpoint(path: Path) -> dict[str, Any]:
     """The dictionary in a checkpoint.
 
     Objects of other classes than tensors and plain data become inert: they hold their attributes and do nothing.
@@ -43,7 +44,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         why = type(error).__name__
-        raise DataError(f"{path} is damaged, or cannot be read without running its code ({why})") from None
+        raise DataError(
+            f"{path} is damaged, or cannot be read without running its code ({why}); copy it again, or save the "
+            "weights alone with the toolkit that made it"
+        ) from None
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a checkpoint: it holds no dictionary")
     return content
@@ -53,7 +57,7 @@ class Inert:
     """Stands for an object of a class of another toolkit; none of that class's code runs."""
 
     def __new__(cls, *values: Any, **attributes: Any) -> "Inert":
-        """Accept whatever the class was made with."""
+        """Accept any arguments."""
         return super().__new__(cls)
 
     def __init__(self, *values: Any, **attributes: Any) -> None:
@@ -64,7 +68,7 @@ class Inert:
             self.__dict__.update({str(name): value for name, value in state.items()})
 
 
-class Specials(NamedTuple):
+class SpecialNames(NamedTuple):
     """The special tokens of another vocabulary, by name."""
 
     pad: str
@@ -73,7 +77,7 @@ class Specials(NamedTuple):
     unk: str
 
 
-class Side(NamedTuple):
+class SideVocabulary(NamedTuple):
     """The vocabulary of the source or the target, and the sentencepiece model that cuts its texts, if any."""
 
     tokens: Sequence[str]
@@ -81,8 +85,8 @@ class Side(NamedTuple):
     lowercase: bool = False
 
 
-class ForeignTransformer(NamedTuple):
-    """A Transformer of another toolkit, with the weights of its layers under our names."""
+class ForeignModel(NamedTuple):
+    """A model of another toolkit, with the weights of its layers under our names."""
 
     path: Path
     settings: Mapping[str, Mapping[str, Any]]
@@ -90,13 +94,13 @@ class ForeignTransformer(NamedTuple):
     layers: Mapping[str, Tensor]
     source: Float[Tensor, "source_token width"]
     target: Float[Tensor, "target_token width"]
-    """Equal to `source` where both are one table."""
+    """The same as `source` if both sides share a table."""
     output: Float[Tensor, "target_token width"]
     bias: Float[Tensor, " target_token"]
     is_scaled: bool
-    """Whether embeddings are multiplied by √width, as ours are."""
-    sides: tuple[Side, Side]
-    specials: Specials
+    """Whether embeddings are multiplied by √width, as those of our Transformers are; True for recurrent models."""
+    sides: tuple[SideVocabulary, SideVocabulary]
+    specials: SpecialNames
 
     def trained(self) -> TrainedTranslator:
         """The model with its recipe and its tokenizers."""
@@ -134,7 +138,7 @@ class ForeignTransformer(NamedTuple):
         shared = source if source.model == target.model else target
         return TokenizerPair(source, shared), made[0][1], made[1][1]
 
-    def _vocabulary(self, side: Side, missing: Sequence[str]) -> tuple[Tokenizer, Vocabulary]:
+    def _vocabulary(self, side: SideVocabulary, missing: Sequence[str]) -> tuple[Tokenizer, Vocabulary]:
         ids = {token: id for id, token in enumerate(side.tokens)}
         if lost := [name for name in self.specials if name not in ids]:
             raise DataError(f"{self.path}: the vocabulary has no {lost[0]}")
@@ -151,18 +155,9 @@ class ForeignTransformer(NamedTuple):
         return tokenizer, Vocabulary(torch.tensor(rows), tuple(written))
 
     def _recipe(self, tokenizers: TokenizerPair) -> dict[str, Any]:
-        source = tokenizers.source
         return {
             "data": {"imported": self.path.resolve().stem or str(self.path)},
-            "tokenizer": {
-                "kind": source.kind,
-                "size": tokenizers.target.size,
-                "shared": tokenizers.shared,
-                "source_form": "none",
-                "target_form": "none",
-                "spaces": source.normaliser.spaces,
-                "lowercase": source.normaliser.lowercase,
-            },
+            "tokenizer": tokenizer_settings(tokenizers),
             **{name: dict(section) for name, section in self.settings.items()},
             "decoder": {**self.settings["decoder"], "tied": self.tied},
         }
@@ -170,9 +165,10 @@ class ForeignTransformer(NamedTuple):
     def _weights(self, recipe: TranslationRecipe, source: Vocabulary, target: Vocabulary) -> dict[str, Tensor]:
         weights = {name: tensor.float() for name, tensor in self.layers.items()}
         factor = 1.0 if self.is_scaled else recipe.decoder.width**-0.5
-        weights["encoder.tokens.embedding.table"] = self.source.float()[source.rows] * factor
+        place = "embedding.table" if recipe.encoder.kind == "rnn" else "tokens.embedding.table"
+        weights[f"encoder.{place}"] = self.source.float()[source.rows] * factor
         if self.target is not self.source:
-            weights["decoder.tokens.embedding.table"] = self.target.float()[target.rows] * factor
+            weights[f"decoder.{place}"] = self.target.float()[target.rows] * factor
         if self.output is not self.target:
             weights["decoder.output.weight"] = self.output.float()[target.rows]
         elif factor != 1.0:  # the table was divided by √width; the last normalisation makes up for it in the output
@@ -185,7 +181,7 @@ class ForeignTransformer(NamedTuple):
 
 
 def renamed(tensors: Mapping[str, Tensor], rules: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
-    """The tensors whose whole name a rule matches, under the name that it makes of it."""
+    """The tensors whose whole name matches a rule, under the name that the rule gives."""
     found = {}
     for name, tensor in tensors.items():
         for pattern, ours in rules:
@@ -205,10 +201,10 @@ def read_pieces(path: str | Path, folder: Path) -> SentencePieceModel:
 
 
 def refuse(path: Path, what: Iterable[str]) -> None:
-    """A DataError that names the first of the settings that have no counterpart here, if there is one."""
+    """Raise a DataError that names the first setting without a counterpart here, if there is one."""
     if first := next(iter(what), None):
         raise DataError(f"{path}: models with {first} cannot be imported, because ours have no such setting")
 
 
-def _missing(side: Side) -> list[str]:
+def _missing(side: SideVocabulary) -> list[str]:
     return [] if side.cut is None else missing_pieces(side.cut, side.tokens)

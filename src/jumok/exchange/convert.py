@@ -1,4 +1,4 @@
-"""`jumok import` and `jumok export`: model folders of ours from and for other toolkits."""
+"""`jumok import` and `jumok export`: model folders from other toolkits, and for them."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,13 +13,16 @@ from jumok.exchange.m2m100 import M2M100Folder
 from jumok.exchange.marian import MarianFolder
 from jumok.exchange.opennmt import read_opennmt
 from jumok.files import check_place
-from jumok.model_folder import WEIGHTS
+from jumok.model_folder import RECIPE, WEIGHTS
 from jumok.tasks import TRANSLATION
 from jumok.tasks.translator import TrainedTranslator
 
 READ = (
     "`jumok import` reads folders of Hugging Face of type marian (Marian, OPUS-MT) and m2m_100 (M2M-100, NLLB), "
-    "folders of JoeyNMT with config.yaml and a checkpoint, and checkpoints of OpenNMT-py"
+    "folders of JoeyNMT with config.yaml and a checkpoint, and checkpoints of OpenNMT-py's Transformers"
+)
+CONVERT = (
+    "convert it to a folder of Hugging Face with transformers' convert_marian_to_pytorch.py, and import that folder"
 )
 Format = Literal["ctranslate2", "onnx", "marian-hf", "hf"]
 
@@ -29,7 +32,7 @@ def export_model(
 ) -> str:
     """Write the translation model in `folder` to the new folder `out`, in the format of another toolkit.
 
-    Returns what reads it there, in words.
+    Returns a description of what can read it.
     """
     out = Path(out)
     check_place(out)
@@ -82,18 +85,32 @@ def read_foreign(
             raise ArgumentError("--tokenizer is for checkpoints of OpenNMT-py; other models bring their own")
         if (path.parent if path.is_file() else path).joinpath(YAML).exists():
             return _set_languages(read_joeynmt(path), source, target)
-        if not (path / CONFIG).exists():
-            raise DataError(f"{path} has no {CONFIG}; {READ}")
-        config = read_json(path / CONFIG)
+        config = read_json(path / CONFIG) if (path / CONFIG).exists() else {}
         kind = config.get("model_type")
         if kind == "m2m_100":
             return M2M100Folder(path, config).trained(source, target)
         if kind != "marian":
-            raise DataError(f'{path} holds a model of type "{kind}"; {READ}')
+            raise DataError(f'{path} holds a model of type "{kind}"; {READ}' if kind else _why_foreign(path))
         return _set_languages(MarianFolder.of(path, config).trained(), source, target)
     except (KeyError, IndexError, TypeError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{path} is damaged or of an unknown version ({why}); {READ}") from None
+
+
+def _why_foreign(path: Path) -> str:
+    """Why a folder or file cannot be imported, and what to do."""
+    files = [path] if path.is_file() else list(path.iterdir())
+    if any(file.suffix == ".npz" for file in files):
+        return f"{path} is a model of Marian itself; {CONVERT}"
+    if path.is_file():
+        if (path.parent / CONFIG).exists():
+            return f"{path} is a file; name its folder: jumok import {path.resolve().parent}"
+        return f"{path} is not a model; {READ}"
+    if (path / RECIPE).exists():
+        return f"{path} is a model folder of jumok already; use it as it is: jumok translate {path}"
+    if (path / CONFIG).exists() and (path / "model.bin").exists():
+        return f"{path} is a model of CTranslate2, which is not converted back; import the model it was made from"
+    return f"{path} has no {CONFIG} that names a type of model; {READ}"
 
 
 def _set_languages(trained: TrainedTranslator, source: str | None, target: str | None) -> TrainedTranslator:

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.data.tokenizer import MOST_BYTES
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import DataError
 from jumok.files import parse_json, read_plain
 from jumok.models.config import Tied
@@ -60,7 +61,7 @@ class Tables(NamedTuple):
         return "output" if self.output is self.target else "none"
 
 
-def read_tables(path: Path, config: Mapping[str, Any], *, separate: bool = False) -> Tables:
+def read_embeddings(path: Path, config: Mapping[str, Any], *, separate: bool = False) -> Tables:
     """The embeddings and the output layer; they are tied where the config says so, and where they are equal."""
     tensors = read_weights(path)
     shared = tensors.get("model.shared.weight")
@@ -72,6 +73,10 @@ def read_tables(path: Path, config: Mapping[str, Any], *, separate: bool = False
         if table.shape[1:] != (config["d_model"],):
             wrong = f"{path / CONFIG} has d_model = {config['d_model']!r}"
             raise DataError(f"{wrong}, but the embeddings are {list(table.shape)}; copy the whole folder")
+    for name, table in (("vocab_size", source), *([("decoder_vocab_size", target)] if separate else [])):
+        if config.get(name, len(table)) != len(table):
+            wrong = f"{path / CONFIG} has {name} = {config[name]!r}"
+            raise DataError(f"{wrong}, but the weights are those of {len(table):,} tokens; copy the whole folder")
     tie = bool(config.get("tie_word_embeddings", True))
     output = tensors.get("lm_head.weight", target)
     if not separate and (tie or torch.equal(source, target)):
@@ -81,8 +86,24 @@ def read_tables(path: Path, config: Mapping[str, Any], *, separate: bool = False
     return Tables(source, target, output, tensors)
 
 
+def tokenizer_settings(tokenizers: TokenizerPair) -> dict[str, Any]:
+    """The section of a recipe that says what imported tokenizers do."""
+    source = tokenizers.source
+    return {
+        "kind": source.kind,
+        "size": tokenizers.target.size,
+        "shared": tokenizers.shared,
+        "byte_fallback": source.has_bytes,
+        "source_form": "none",
+        "target_form": "none",
+        "spaces": source.normaliser.spaces,
+        "lowercase": source.normaliser.lowercase,
+        "split_digits": source.splits_digits,
+    }
+
+
 def check_ids(vocabulary: Vocabulary, table: Float[Tensor, "token width"], path: Path) -> None:
-    """A DataError if a token of the vocabulary in `path` has no row among the weights."""
+    """Raise a DataError if a token of the vocabulary in `path` has no row among the weights."""
     if (largest := int(vocabulary.rows.max())) >= len(table):
         raise DataError(
             f"{path}, or {CONFIG} beside it, has the id {largest:,}, but the weights are those of {len(table):,} "
@@ -91,7 +112,7 @@ def check_ids(vocabulary: Vocabulary, table: Float[Tensor, "token width"], path:
 
 
 def output_bias(tensors: Mapping[str, Tensor], target: Vocabulary) -> Float[Tensor, " token"]:
-    """The bias of every token, so low where it must not be written that its probability is 0."""
+    """The bias of every token, so low for a token that must not be written that its probability is 0."""
     bias = tensors.get("final_logits_bias")
     bias = torch.zeros(int(target.rows.max()) + 1) if bias is None else bias.flatten()
     return bias[target.rows].masked_fill(~torch.tensor(target.is_written), IMPOSSIBLE)
@@ -203,7 +224,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_optional(path: Path) -> dict[str, Any]:
-    """The same for a file that a folder may lack: an empty object then."""
+    """The same for an optional file; an empty object if it is missing."""
     return read_json(path) if path.exists() else {}
 
 

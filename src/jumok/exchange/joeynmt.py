@@ -1,6 +1,6 @@
 """Models of JoeyNMT (Kreutzer et al. 2019): a folder with config.yaml, vocabularies and a checkpoint.
 
-Its Transformer has our equations. Its recurrent decoder has not: attention follows the step, with a bias in W [c; s].
+Its Transformer has our equations, and so has its recurrent model but for a bias: see `joeynmt_recurrent`.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,17 @@ from typing import Any
 import torch
 
 from jumok.errors import DataError, MissingExtraError
-from jumok.exchange.checkpoints import ForeignTransformer, Side, Specials, read_checkpoint, read_pieces, refuse, renamed
+from jumok.exchange.checkpoints import (
+    ForeignModel,
+    SideVocabulary,
+    SpecialNames,
+    read_pieces,
+    read_torch_checkpoint,
+    refuse,
+    renamed,
+)
 from jumok.exchange.hugging_face import ACTIVATIONS
+from jumok.exchange.joeynmt_recurrent import check_recurrent, recurrent_layers, recurrent_settings
 from jumok.files import read_plain
 from jumok.tasks.translator import TrainedTranslator
 
@@ -43,8 +52,8 @@ def read_joeynmt(path: Path) -> TrainedTranslator:
     folder = path if path.is_dir() else path.parent
     config = _yaml(folder / CONFIG)
     model, data = config["model"], config["data"]
-    _check(folder, model)
-    state = read_checkpoint(_checkpoint(path)).get("model_state")
+    is_recurrent = _is_recurrent(folder, model)
+    state = read_torch_checkpoint(_checkpoint(path)).get("model_state")
     if not isinstance(state, dict) or "src_embed.lut.weight" not in state:
         raise DataError(f"{path} is not a checkpoint of JoeyNMT: it has no model_state with embeddings")
     source = state["src_embed.lut.weight"]
@@ -52,29 +61,46 @@ def read_joeynmt(path: Path) -> TrainedTranslator:
     output = target if model.get("tied_softmax") else state["decoder.output_layer.weight"]
     scales = {bool(model[side]["embeddings"].get("scale")) for side in ("encoder", "decoder")}
     refuse(folder, ["embeddings scaled on one side only"] if len(scales) > 1 else [])
-    sections = {side: _settings(folder, side, model[side], state) for side in ("encoder", "decoder")}
+    if is_recurrent:  # ours are not scaled, and those that are tied are scaled in another way
+        factor = model["encoder"]["embeddings"]["embedding_dim"] ** 0.5 if scales == {True} else 1.0
+        output = output.clone()
+        shared, source = target is source, source * factor
+        target = source if shared else target * factor
+        sections, layers = recurrent_settings(model), recurrent_layers(folder, model, state)
+    else:
+        sections = {side: _settings(folder, side, model[side], state) for side in ("encoder", "decoder")}
+        layers = renamed(state, RULES)
     symbols = _symbols(data)
     sides = (_side(folder, "src", data, symbols), _side(folder, "trg", data, symbols))
-    return ForeignTransformer(
+    return ForeignModel(
         path=folder,
         settings={**sections, "decoding": _decoding(config.get("testing") or {})},
-        layers=renamed(state, RULES),
+        layers=layers,
         source=source,
         target=target,
         output=output,
         bias=torch.zeros(len(output)),
-        is_scaled=scales == {True},
+        is_scaled=is_recurrent or scales == {True},
         sides=sides,
         specials=symbols,
     ).trained()
 
 
-def _check(folder: Path, model: Mapping[str, Any]) -> None:
+def _is_recurrent(folder: Path, model: Mapping[str, Any]) -> bool:
+    """Whether both sides are recurrent rather than Transformers; a DataError for what cannot be imported."""
+    sides = (model["encoder"], model["decoder"])
+    kinds = [side.get("type") or ("recurrent" if "rnn_type" in side else "transformer") for side in sides]
+    if kinds == ["recurrent", "recurrent"]:
+        check_recurrent(folder, model)
+        return True
+    if kinds != ["transformer", "transformer"]:
+        raise DataError(
+            f'{folder}: the encoder is "{kinds[0]}" and the decoder "{kinds[1]}"; of JoeyNMT\'s models, those with '
+            "two Transformers or two recurrent networks can be imported"
+        )
     for side in ("encoder", "decoder"):
-        kind = model[side].get("type", "recurrent")
-        if kind != "transformer":
-            raise DataError(f'{folder}: the {side} is "{kind}"; of JoeyNMT\'s models, Transformers can be imported')
         refuse(folder, [f"alpha = {model[side]['alpha']}"] if float(model[side].get("alpha", 1.0)) != 1.0 else [])
+    return False
 
 
 def _settings(folder: Path, side: str, part: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,13 +130,13 @@ def _decoding(testing: Mapping[str, Any]) -> dict[str, Any]:
     return {"beam": int(testing.get("beam_size") or 5), "length_penalty": max(alpha, 0.0), "max_length": int(length)}
 
 
-def _symbols(data: Mapping[str, Any]) -> Specials:
+def _symbols(data: Mapping[str, Any]) -> SpecialNames:
     names = data.get("special_symbols") or {}
     default = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-    return Specials(**{name: str(names.get(f"{name}_token", token)) for name, token in default.items()})
+    return SpecialNames(**{name: str(names.get(f"{name}_token", token)) for name, token in default.items()})
 
 
-def _side(folder: Path, name: str, data: Mapping[str, Any], symbols: Specials) -> Side:
+def _side(folder: Path, name: str, data: Mapping[str, Any], symbols: SpecialNames) -> SideVocabulary:
     """Texts are cut by sentencepiece, or at spaces: into words, or into the pieces that another program has made."""
     part = data[name] if isinstance(data[name], dict) else {}  # before version 2, the name of a language
     listed = _lines(folder, f"{name}_vocab.txt", part.get("voc_file"))
@@ -120,10 +146,10 @@ def _side(folder: Path, name: str, data: Mapping[str, Any], symbols: Specials) -
     lowercase = bool(part.get("lowercase", data.get("lowercase", False)))
     level = part.get("level", data.get("level", "word"))
     if level == "char":
-        raise DataError(f"{folder}: models of characters cannot be imported; those of words and sentencepiece can")
+        raise DataError(f"{folder}: character-level models cannot be imported; word-level and sentencepiece models can")
     if part.get("tokenizer_type") != "sentencepiece":
-        return Side(tokens, lowercase=lowercase)
-    return Side(tokens, read_pieces(part["tokenizer_cfg"]["model_file"], folder), lowercase)
+        return SideVocabulary(tokens, lowercase=lowercase)
+    return SideVocabulary(tokens, read_pieces(part["tokenizer_cfg"]["model_file"], folder), lowercase)
 
 
 def _lines(folder: Path, name: str, named: str | None) -> list[str]:

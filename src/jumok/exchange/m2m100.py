@@ -24,7 +24,8 @@ from jumok.data.sentencepiece_model import (
     read_model,
 )
 from jumok.data.subwords import BOS
-from jumok.data.tokenizer import Tokenizer, TokenizerPair
+from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import ArgumentError, DataError
 from jumok.exchange.hugging_face import (
     CONFIG,
@@ -36,13 +37,14 @@ from jumok.exchange.hugging_face import (
     check_ids,
     output_bias,
     read_bytes,
+    read_embeddings,
     read_ids,
     read_json,
     read_optional,
-    read_tables,
     renamed_layers,
     search_settings,
     side_settings,
+    tokenizer_settings,
 )
 from jumok.models.weights import load_weights
 from jumok.screen import to_screen
@@ -83,7 +85,7 @@ class M2M100Folder:
         """The model with its recipe and its tokenizers, which are set to these languages or the folder's own."""
         from jumok.tasks import TRANSLATION, make_recipe
 
-        tables = read_tables(self.path, self.config)
+        tables = read_embeddings(self.path, self.config)
         tokenizer, vocabulary = self._vocabulary(len(tables.source))
         check_ids(vocabulary, tables.source, self.path / VOCABULARY)
         tokenizers = self._languages(tokenizer, vocabulary, source, target)
@@ -190,14 +192,7 @@ class M2M100Folder:
         most = self.longest - 2  # a language and the end of the text have positions as well
         return {
             "data": {"imported": self.path.resolve().name},
-            "tokenizer": {
-                "kind": tokenizers.source.kind,
-                "size": tokenizers.target.size,
-                "shared": True,
-                "source_form": "none",
-                "target_form": "none",
-                "spaces": "keep",
-            },
+            "tokenizer": tokenizer_settings(tokenizers),
             "encoder": side("encoder"),
             "decoder": side("decoder") | {"tied": tables.tied},
             "filter": {"max_length": min(most, 256)},

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from jumok.data.sentencepiece_model import check_pieces, make_tokenizer, missing_pieces, read_model
 from jumok.data.subwords import BOS, EOS, PAD, SPECIALS, UNK
-from jumok.data.tokenizer import TokenizerPair
+from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import DataError
 from jumok.exchange.hugging_face import (
     CONFIG,
@@ -28,11 +28,12 @@ from jumok.exchange.hugging_face import (
     check_ids,
     output_bias,
     read_bytes,
+    read_embeddings,
     read_ids,
-    read_tables,
     renamed_layers,
     search_settings,
     side_settings,
+    tokenizer_settings,
 )
 from jumok.models.config import Tied
 from jumok.models.weights import load_weights
@@ -62,7 +63,7 @@ class MarianFolder:
         from jumok.tasks import TRANSLATION, make_recipe
 
         tokenizers, source, target = self._vocabularies()
-        tables = read_tables(self.path, self.config, separate=self.separate)
+        tables = read_embeddings(self.path, self.config, separate=self.separate)
         check_ids(source, tables.source, self.path / VOCABULARY)
         check_ids(target, tables.target, self.path / (TARGET_VOCABULARY if self.separate else VOCABULARY))
         recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers, tables.tied), origin=self.path / CONFIG)
@@ -109,14 +110,7 @@ class MarianFolder:
         longest = int(config.get("max_position_embeddings", 512))
         return {
             "data": {"imported": self.path.resolve().name},
-            "tokenizer": {
-                "kind": tokenizers.source.kind,
-                "size": tokenizers.target.size,
-                "shared": tokenizers.shared,
-                "source_form": "none",
-                "target_form": "none",
-                "spaces": "keep",
-            },
+            "tokenizer": tokenizer_settings(tokenizers),
             "encoder": side("encoder"),
             "decoder": side("decoder") | {"tied": tied},
             "decoding": {"max_length": longest - 1, "max_source": longest - 1, **search_settings(self.path, config)},

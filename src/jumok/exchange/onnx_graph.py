@@ -24,7 +24,7 @@ def onnx() -> Any:
     return library
 
 
-class Graph:
+class OnnxGraph:
     """A graph that grows by calls: g("Add", x, y) is the name of x + y.
 
     Weights are stored once, however often they are used.

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from jumok.exchange.onnx_graph import Graph
+from jumok.exchange.onnx_graph import OnnxGraph
 from jumok.exchange.onnx_transformer import embed, never_written
 from jumok.layers import CoverageAttention, Recurrence
 from jumok.models.rnn.attention import BahdanauStep, FixedContext, LuongStep
@@ -19,7 +19,7 @@ GATES = {"rnn": [0], "gru": [1, 0, 2], "lstm": [0, 3, 1, 2]}
 """Where PyTorch has the gates that ONNX wants in turn: z r h of a GRU, i o f c of an LSTM."""
 
 
-def rnn_encoder(g: Graph, encoder: RnnEncoder, source: str, visible: str) -> tuple[str, str]:
+def rnn_encoder(g: OnnxGraph, encoder: RnnEncoder, source: str, visible: str) -> tuple[str, str]:
     """The states of a source, and the last one of each direction."""
     lengths = g("ReduceSum", g("Cast", visible, to=g.library.TensorProto.INT32), g.integers(1), keepdims=0)
     x, ends = g("Transpose", embed(g, encoder.embedding, source), perm=[1, 0, 2]), list[str]()
@@ -32,7 +32,7 @@ def rnn_encoder(g: Graph, encoder: RnnEncoder, source: str, visible: str) -> tup
     return g("Transpose", x, perm=[1, 0, 2]), _joined(g, ends)
 
 
-def _recurrence(g: Graph, layer: Recurrence, x: str, lengths: str, direction: str) -> tuple[str, str]:
+def _recurrence(g: OnnxGraph, layer: Recurrence, x: str, lengths: str, direction: str) -> tuple[str, str]:
     """All states of a recurrence, zeros after the end, and its last one."""
     weight, recurrent, bias, recurrent_bias = (_gates(part, layer.cell) for part in layer.rnn.all_weights[0])
     both = torch.cat([bias, recurrent_bias])[None]
@@ -49,7 +49,7 @@ def _gates(part: Tensor, cell: str) -> Tensor:
     return torch.cat([gates[number] for number in GATES[cell]])
 
 
-def _joined(g: Graph, parts: list[str]) -> str:
+def _joined(g: OnnxGraph, parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else g("Concat", *parts, axis=-1)
 
 
@@ -75,7 +75,7 @@ class RnnStep:
             return ("batch", "source", f"{part} width")
         return ("batch", "encoder width") if part == "context" else ("batch", self.decoder.config.width)
 
-    def prepare(self, g: Graph, source: Any) -> dict[str, str]:
+    def prepare(self, g: OnnxGraph, source: Any) -> dict[str, str]:
         """The memory, and s(0) = tanh(W summary)."""
         decoder, look = self.decoder, self.decoder.look
         parts: dict[str, str] = {"context": source.summary}
@@ -93,7 +93,7 @@ class RnnStep:
             parts["coverage"] = g.scale(source.bias, 0.0)
         return parts
 
-    def step(self, g: Graph, token: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    def step(self, g: OnnxGraph, token: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         """The logits of the next token, and the state after it."""
         decoder, look = self.decoder, self.decoder.look
         word, after = embed(g, decoder.embedding, token), dict[str, str]()
@@ -111,7 +111,7 @@ class RnnStep:
             output = g("Tanh", g.linear(features, cast(nn.Linear, decoder.to_readout)))
         return g.linear(g.scale(output, decoder.output_factor), decoder.output), after
 
-    def _context(self, g: Graph, look: nn.Module, parts: Mapping[str, str], after: dict[str, str]) -> str:
+    def _context(self, g: OnnxGraph, look: nn.Module, parts: Mapping[str, str], after: dict[str, str]) -> str:
         """c of Bahdanau's attention from the state before, or the fixed one."""
         if not isinstance(look, BahdanauStep):
             return parts["context"]
@@ -126,7 +126,7 @@ class RnnStep:
             after["coverage"] = g("Add", coverage, weights)
         return context
 
-    def _attended(self, g: Graph, query: str, parts: Mapping[str, str], v: Tensor | None) -> tuple[str, str]:
+    def _attended(self, g: OnnxGraph, query: str, parts: Mapping[str, str], v: Tensor | None) -> tuple[str, str]:
         """Σ αᵢ hᵢ and α, with scores v · tanh(q + k), or q · k without v."""
         query, keys = g.add_axes(query, 1), parts["source_keys"]
         if v is None:
@@ -136,7 +136,7 @@ class RnnStep:
         weights = g("Softmax", g("Add", scores, parts["bias"]), axis=-1)
         return g.drop_axes(g("MatMul", g.add_axes(weights, 1), parts["source_states"]), 1), weights
 
-    def _cells(self, g: Graph, x: str, parts: Mapping[str, str], after: dict[str, str]) -> str:
+    def _cells(self, g: OnnxGraph, x: str, parts: Mapping[str, str], after: dict[str, str]) -> str:
         """The states of all layers go to `after`; returns that of the top layer."""
         recurrence = self.decoder.recurrence
         for names, (weight, recurrent, bias, recurrent_bias) in zip(
@@ -151,12 +151,12 @@ class RnnStep:
         return x
 
 
-def _rnn(g: Graph, from_input: str, from_state: str, before: list[str]) -> list[str]:
+def _rnn(g: OnnxGraph, from_input: str, from_state: str, before: list[str]) -> list[str]:
     """h = tanh(W x + U h)."""
     return [g("Tanh", g("Add", from_input, from_state))]
 
 
-def _gru(g: Graph, from_input: str, from_state: str, before: list[str]) -> list[str]:
+def _gru(g: OnnxGraph, from_input: str, from_state: str, before: list[str]) -> list[str]:
     """h = (1 − z) n + z h, with n = tanh(W x + r · U h)."""
     inputs, states = (g.several("Split", 3, part, axis=-1, num_outputs=3) for part in (from_input, from_state))
     reset, update = (g("Sigmoid", g("Add", *gate)) for gate in zip(inputs[:2], states[:2], strict=True))
@@ -164,7 +164,7 @@ def _gru(g: Graph, from_input: str, from_state: str, before: list[str]) -> list[
     return [g("Add", new, g("Mul", update, g("Sub", before[0], new)))]
 
 
-def _lstm(g: Graph, from_input: str, from_state: str, before: list[str]) -> list[str]:
+def _lstm(g: OnnxGraph, from_input: str, from_state: str, before: list[str]) -> list[str]:
     """c = f · c + i · g, h = o · tanh(c)."""
     into, forget, new, out = g.several("Split", 4, g("Add", from_input, from_state), axis=-1, num_outputs=4)
     kept, added = g("Mul", g("Sigmoid", forget), before[1]), g("Mul", g("Sigmoid", into), g("Tanh", new))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.data import BOS, PAD
-from jumok.exchange.onnx_graph import HIDDEN, Graph
+from jumok.exchange.onnx_graph import HIDDEN, OnnxGraph
 from jumok.layers import MultiHeadAttention, TokenEmbedding
 from jumok.layers.positions import sinusoids
 from jumok.layers.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual
@@ -26,7 +26,7 @@ def never_written(vocabulary: int) -> Tensor:
     return bias
 
 
-def embed(g: Graph, embedding: TokenEmbedding, ids: str) -> str:
+def embed(g: OnnxGraph, embedding: TokenEmbedding, ids: str) -> str:
     """The vectors of tokens."""
     vectors = g("Gather", g.weight(embedding.table), ids)
     if embedding.project is not None:
@@ -34,12 +34,14 @@ def embed(g: Graph, embedding: TokenEmbedding, ids: str) -> str:
     return g.scale(vectors, embedding.factor)
 
 
-def normed(g: Graph, norm: nn.LayerNorm, x: str) -> str:
+def normed(g: OnnxGraph, norm: nn.LayerNorm, x: str) -> str:
     """(x − mean) / deviation · w + b."""
     return g("LayerNormalization", x, g.weight(norm.weight), g.weight(norm.bias), axis=-1, epsilon=norm.eps)
 
 
-def transformer_encoder(g: Graph, encoder: TransformerEncoder, source: str, visible: str, bias: str) -> tuple[str, str]:
+def transformer_encoder(
+    g: OnnxGraph, encoder: TransformerEncoder, source: str, visible: str, bias: str
+) -> tuple[str, str]:
     """The states of a source, and their mean."""
     positions = g("Range", g.weight(torch.tensor(0)), g.drop_axes(g.size(source, 1), 0), g.weight(torch.tensor(1)))
     x = _positioned(g, encoder.tokens, encoder.config, source, positions)
@@ -78,7 +80,7 @@ class TransformerStep:
         length = "source" if part.startswith("source") else "length + 1" if after else "length"
         return ("batch", attention.key_heads, length, attention.to_key.out_features // attention.key_heads)
 
-    def prepare(self, g: Graph, source: Any) -> dict[str, str]:
+    def prepare(self, g: OnnxGraph, source: Any) -> dict[str, str]:
         """The memory, and a state without tokens."""
         parts = {"bias": source.bias}
         for number, layer in enumerate(self._layers):
@@ -91,7 +93,7 @@ class TransformerStep:
             parts[part] = g("Expand", g.number(0.0), shape)
         return parts
 
-    def step(self, g: Graph, token: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    def step(self, g: OnnxGraph, token: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         """The logits of the next token, and the state with this one."""
         decoder, after = self.decoder, dict[str, str]()
         position = g.size(parts[self.states[0]], 2)
@@ -125,7 +127,7 @@ class TransformerStep:
         return cast(list[DecoderLayer], list(self.decoder.layers))
 
 
-def _positioned(g: Graph, tokens: PositionedTokens, config: TransformerConfig, ids: str, positions: str) -> str:
+def _positioned(g: OnnxGraph, tokens: PositionedTokens, config: TransformerConfig, ids: str, positions: str) -> str:
     vectors = embed(g, tokens.embedding, ids)
     if config.positions == "rotary":
         return vectors
@@ -139,14 +141,14 @@ def _positioned(g: Graph, tokens: PositionedTokens, config: TransformerConfig, i
     return g("Concat", vectors, g("Expand", rows, shape), axis=-1)
 
 
-def _residual(g: Graph, residual: Residual, x: str, change: Callable[[str], str]) -> str:
+def _residual(g: OnnxGraph, residual: Residual, x: str, change: Callable[[str], str]) -> str:
     """x + f(norm(x)), or norm(x + f(x))."""
     if residual.pre:
         return g("Add", x, change(normed(g, residual.norm, x)))
     return normed(g, residual.norm, g("Add", x, change(x)))
 
 
-def _projected(g: Graph, attention: MultiHeadAttention, x: str, positions: str) -> tuple[str, str, str]:
+def _projected(g: OnnxGraph, attention: MultiHeadAttention, x: str, positions: str) -> tuple[str, str, str]:
     query = _split(g, g.linear(x, attention.to_query), attention.heads)
     keys = _split(g, g.linear(x, attention.to_key), attention.key_heads)
     values = _split(g, g.linear(x, attention.to_value), attention.key_heads)
@@ -158,7 +160,7 @@ def _projected(g: Graph, attention: MultiHeadAttention, x: str, positions: str) 
 
 
 def _attend(
-    g: Graph, attention: MultiHeadAttention, query: str, keys: str, values: str, hidden: str | None = None
+    g: OnnxGraph, attention: MultiHeadAttention, query: str, keys: str, values: str, hidden: str | None = None
 ) -> str:
     """softmax(q kᵀ / √d) v of every head, joined and projected."""
     dim = attention.to_query.out_features // attention.heads
@@ -169,7 +171,7 @@ def _attend(
     return g.linear(g("Reshape", heads, g.integers(0, 0, attention.heads * dim)), attention.to_output)
 
 
-def _shared(g: Graph, part: str, attention: MultiHeadAttention, dim: int) -> str:
+def _shared(g: OnnxGraph, part: str, attention: MultiHeadAttention, dim: int) -> str:
     """Keys or values repeated for neighbouring heads."""
     groups = attention.key_heads
     if groups == attention.heads:
@@ -178,14 +180,14 @@ def _shared(g: Graph, part: str, attention: MultiHeadAttention, dim: int) -> str
     return g("Reshape", g("Tile", g.add_axes(part, 2), times), g.integers(0, attention.heads, -1, dim))
 
 
-def _split(g: Graph, x: str, heads: int) -> str:
+def _split(g: OnnxGraph, x: str, heads: int) -> str:
     """[batch, time, width] as [batch, head, time, dim]."""
     # Two axes cannot be inferred at once: the width is split first.
     split = g("Reshape", x, g("Concat", g("Shape", x, start=0, end=2), g.integers(heads, -1), axis=0))
     return g("Transpose", split, perm=[0, 2, 1, 3])
 
 
-def _rotated(g: Graph, x: str, positions: str, dim: int, base: float) -> str:
+def _rotated(g: OnnxGraph, x: str, positions: str, dim: int, base: float) -> str:
     """x cos + x' sin, where x' is (−x₁, x₀) for every pair (x₀, x₁)."""
     paired = dim - dim % 2
     waves = sinusoids(torch.arange(POSITIONS), paired, base=base)
@@ -198,7 +200,7 @@ def _rotated(g: Graph, x: str, positions: str, dim: int, base: float) -> str:
     return g("Add", g("Mul", x, at[0]), g("Mul", g("MatMul", x, g.weight(turn)), at[1]))
 
 
-def _feed_forward(g: Graph, feed: FeedForward, x: str) -> str:
+def _feed_forward(g: OnnxGraph, feed: FeedForward, x: str) -> str:
     hidden = g.linear(x, feed.to_hidden)
     gate = hidden if feed.to_gate is None else g.linear(x, feed.to_gate)
     if feed.activation in ("silu", "swiglu"):

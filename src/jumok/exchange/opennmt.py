@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from jumok.errors import DataError
-from jumok.exchange.checkpoints import ForeignTransformer, Side, Specials, read_checkpoint, read_pieces, refuse, renamed
+from jumok.exchange.checkpoints import (
+    ForeignModel,
+    SideVocabulary,
+    SpecialNames,
+    read_pieces,
+    read_torch_checkpoint,
+    refuse,
+    renamed,
+)
 from jumok.exchange.m2m100 import sinusoids_in_halves
 from jumok.tasks.translator import TrainedTranslator
 
@@ -37,7 +45,7 @@ GATED = [
     (SIDES + r"feed_forward\.w_3\.(.+)", r"\1.layers.\2.feed.to_hidden.\3"),
 ]
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swiglu"}
-SPECIALS = Specials(pad="<blank>", bos="<s>", eos="</s>", unk="<unk>")
+SPECIALS = SpecialNames(pad="<blank>", bos="<s>", eos="</s>", unk="<unk>")
 EMBEDDING = "{}.embeddings.make_embedding.emb_luts.0.weight"
 LONGEST = 5000
 """Positions of its tables."""
@@ -45,16 +53,21 @@ LONGEST = 5000
 
 def read_opennmt(path: Path, tokenizer: str | Path | None = None) -> TrainedTranslator:
     """The model in a checkpoint; `tokenizer` is the sentencepiece model that its texts were cut with, if any."""
-    checkpoint = read_checkpoint(path)
+    checkpoint = read_torch_checkpoint(path)
     options = vars(checkpoint["opt"]) if hasattr(checkpoint.get("opt"), "__dict__") else {}
     parts: list[Any] = [checkpoint.get(name) for name in ("model", "generator", "vocab")]
     if not options or not all(isinstance(part, dict) for part in parts):
-        raise DataError(f"{path} is not a checkpoint of OpenNMT-py: it must have model, generator, vocab and opt")
+        fairseq = " but of fairseq, whose models are not read" if checkpoint.keys() & {"args", "cfg"} else ""
+        raise DataError(
+            f"{path} is not a checkpoint of OpenNMT-py{fairseq}: it must have model, generator, vocab and opt; a model "
+            "of another toolkit is a folder, such as one of Hugging Face: name it instead"
+        )
     model, generator, vocabularies = parts
     if not all(isinstance(vocabularies.get(side), list) for side in ("src", "tgt")):
         raise DataError(
             f"{path} is of OpenNMT-py before version 3, whose checkpoints are not read; convert it with OpenNMT-py 3"
         )
+    _check_kind(path, options)
     refuse(path, _unknown(options, model))
     source, target = (model[EMBEDDING.format(side)] for side in ("encoder", "decoder"))
     output = generator["weight"]
@@ -64,7 +77,7 @@ def read_opennmt(path: Path, tokenizer: str | Path | None = None) -> TrainedTran
         output = target
     cut = None if tokenizer is None else read_pieces(tokenizer, path.parent)
     settings = {side: _settings(options, side) for side in ("encoder", "decoder")}
-    return ForeignTransformer(
+    return ForeignModel(
         path=path,
         settings={**settings, "decoding": {}, "filter": {}},
         layers=_layers(model, options),
@@ -73,13 +86,23 @@ def read_opennmt(path: Path, tokenizer: str | Path | None = None) -> TrainedTran
         output=output,
         bias=generator.get("bias", torch.zeros(len(output))),
         is_scaled=True,
-        sides=(Side(vocabularies["src"], cut), Side(vocabularies["tgt"], cut)),
+        sides=(SideVocabulary(vocabularies["src"], cut), SideVocabulary(vocabularies["tgt"], cut)),
         specials=SPECIALS._replace(bos=vocabularies.get("decoder_start_token") or SPECIALS.bos),
     ).trained()
 
 
+def _check_kind(path: Path, options: Mapping[str, Any]) -> None:
+    """Raise a DataError for recurrent models, with the reason."""
+    if {options.get("encoder_type"), options.get("decoder_type")} & {"rnn", "brnn", "ggnn", "mean", "cnn"}:
+        raise DataError(
+            f"{path} has an encoder of type {options.get('encoder_type')} and a decoder of type "
+            f"{options.get('decoder_type')}; of OpenNMT-py's models Transformers are read, because the others begin "
+            "with the last states of all layers of the encoder, and ours with tanh(W h)"
+        )
+
+
 def _unknown(options: Mapping[str, Any], model: Mapping[str, Tensor]) -> list[str]:
-    """The settings that ours have no counterpart of."""
+    """The settings without a counterpart here."""
     wanted = {
         "encoder_type": ("transformer",),
         "decoder_type": ("transformer",),

@@ -20,6 +20,7 @@ from torch import Tensor
 from jumok.data import BOS, EOS, PAD, Tokenizer
 from jumok.data.sentencepiece_model import NORMALISER
 from jumok.data.subwords import length_delimited
+from jumok.decoding.config import DecodingConfig
 from jumok.errors import ModelError
 from jumok.exchange.hugging_face import (
     ATTENTION,
@@ -32,6 +33,7 @@ from jumok.exchange.hugging_face import (
     VOCABULARY,
 )
 from jumok.exchange.marian import SOURCE_MODEL, TARGET_MODEL, TARGET_VOCABULARY, alternating
+from jumok.exchange.to_onnx import why_not as why_no_graph
 from jumok.files import atomic_write
 from jumok.layers.positions import sinusoids
 from jumok.model_folder import WEIGHTS
@@ -54,7 +56,7 @@ SHARED_IDS = 3
 
 
 def why_not(trained: TrainedTranslator, *, marian: bool = False) -> str | None:
-    """Why no class of `transformers`, or with `marian` not MarianMTModel, is this model; None if one is."""
+    """Why no class of `transformers` fits this model (with `marian`, why MarianMTModel does not); None if one fits."""
     encoder, decoder, normaliser = trained.recipe.encoder, trained.recipe.decoder, trained.tokenizers.source.normaliser
     for name, part in (("encoder", encoder), ("decoder", decoder)):
         if not isinstance(part, TransformerConfig):
@@ -71,6 +73,8 @@ def why_not(trained: TrainedTranslator, *, marian: bool = False) -> str | None:
     for setting in ("width", "norm", "positions", "activation"):
         if getattr(encoder, setting) != getattr(decoder, setting):
             return f"{encoder.shown(setting)} and {decoder.shown(setting)} differ, but transformers has one for both"
+    if getattr(decoder, "copy", False):
+        return f"no translation model of transformers has {decoder.shown('copy')}"
     if not getattr(encoder, "sees_end", True):
         return "encoder.sees_end = false, but the tokenizer of transformers ends every source with </s>"
     if marian and encoder.norm == "pre":
@@ -99,7 +103,7 @@ def _why_not_tags(trained: TrainedTranslator) -> str | None:
 
 
 def _is_separate(trained: TrainedTranslator) -> bool:
-    return cast(Any, trained.model.decoder).embedding is not cast(Any, trained.model.encoder).embedding
+    return trained.model.decoder.embedding is not trained.model.encoder.embedding
 
 
 def _class_of(trained: TrainedTranslator) -> tuple[str, str]:
@@ -126,9 +130,9 @@ class Layout(NamedTuple):
 
 
 def export_model(trained: TrainedTranslator, folder: str | Path, *, marian: bool = False) -> str:
-    """Write the folder; returns the class that loads it. A ModelError for a model that none is."""
+    """Write the folder and return the class that loads it; raises a ModelError if no class fits."""
     if (reason := why_not(trained, marian=marian)) is not None:
-        raise ModelError(f"{reason}; --to onnx may do")
+        raise ModelError(reason if why_no_graph(trained) else f"{reason}; use --to onnx")
     kind, name = _class_of(trained)
     separate = _is_separate(trained)
     sizes = [tokenizer.size for tokenizer in trained.tokenizers]
@@ -146,7 +150,7 @@ def _files(trained: TrainedTranslator, kind: str, name: str, layout: Layout, sep
     ties = not separate and cast(Any, trained.recipe.decoder).ties_output
     documents: dict[str, Any] = {
         CONFIG: _config(trained, kind, name, layout, separate, ties),
-        GENERATION: _generation(trained.recipe.decoding),
+        GENERATION: _generation(trained.recipe.decoding, _positions(trained)),
         "tokenizer_config.json": {
             "tokenizer_class": "MarianTokenizer",
             "separate_vocabs": separate,
@@ -201,13 +205,16 @@ def _config(
     }
 
 
-def _generation(decoding: Any) -> dict[str, Any]:
-    """The settings of our search; "never" searches, as ours does, until no better output can come."""
+def _generation(decoding: DecodingConfig, positions: int) -> dict[str, Any]:
+    """The settings of our search; "never" searches, as ours does, until no better output can come.
+
+    The length counts beginning and end; all but the end are read, which takes a position each.
+    """
     return {
         "num_beams": decoding.beam,
         "length_penalty": decoding.length_penalty,
         "early_stopping": "never" if decoding.beam > 1 else False,
-        "max_length": decoding.max_length + 2,
+        "max_length": min(decoding.max_length + 2, positions + 1),
         "bad_words_ids": [[PAD], [BOS]],
         "pad_token_id": PAD,
         "bos_token_id": BOS,

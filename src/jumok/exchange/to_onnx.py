@@ -15,7 +15,7 @@ import torch
 
 from jumok.data import BOS, EOS, PAD, Tokenizer
 from jumok.errors import ModelError
-from jumok.exchange.onnx_graph import HIDDEN, Graph, onnx
+from jumok.exchange.onnx_graph import HIDDEN, OnnxGraph, onnx
 from jumok.exchange.onnx_rnn import RnnStep, rnn_encoder
 from jumok.exchange.onnx_transformer import POSITIONS, TransformerStep, transformer_encoder
 from jumok.files import atomic_write
@@ -44,17 +44,18 @@ def why_not(trained: TrainedTranslator) -> str | None:
     """Why a model has no ONNX graphs; None if it has."""
     encoder, decoder = trained.model.encoder, trained.model.decoder
     if not isinstance(encoder, TransformerEncoder | RnnEncoder):
-        return f"the encoder is of another kind, {type(encoder).__name__}"
+        return f"an encoder of this kind ({type(encoder).__name__}) has no ONNX graph"
+    if not isinstance(decoder, TransformerDecoder | RnnDecoder):
+        kind = getattr(getattr(decoder, "config", None), "kind", type(decoder).__name__)
+        return f'decoder.kind = "{kind}" has no ONNX graph; use jumok translate or jumok serve'
+    if decoder.config.copy:
+        return f"{decoder.config.shown('copy')} has no ONNX graph"
     if isinstance(decoder, TransformerDecoder):
         return None
-    if not isinstance(decoder, RnnDecoder):
-        return f"the decoder is of another kind, {type(decoder).__name__}"
     config = decoder.config
-    if config.copy:
-        return f"{config.shown('copy')} has no ONNX graph"
     if config.reach != "global":
         return f"{config.shown('reach')} has no ONNX graph"
-    return f"{config.shown('attention')} has no ONNX graph" if config.attention == "location" else None
+    return f"{config.shown('attention')} has no ONNX graph" if config.attention in ("location", "monotonic") else None
 
 
 def export_model(trained: TrainedTranslator, folder: str | Path) -> None:
@@ -74,8 +75,8 @@ def export_model(trained: TrainedTranslator, folder: str | Path) -> None:
             file.write(content)
 
 
-def _encoder_graph(trained: TrainedTranslator, step: Any) -> Graph:
-    g = Graph("encoder")
+def _encoder_graph(trained: TrainedTranslator, step: Any) -> OnnxGraph:
+    g = OnnxGraph("encoder")
     source, visible = (
         g.input("source", "batch", "source", type="INT64"),
         g.input("visible", "batch", "source", type="BOOL"),
@@ -93,8 +94,8 @@ def _encoder_graph(trained: TrainedTranslator, step: Any) -> Graph:
     return g
 
 
-def _decoder_graph(step: Any) -> Graph:
-    g = Graph("decoder")
+def _decoder_graph(step: Any) -> OnnxGraph:
+    g = OnnxGraph("decoder")
     token = g.input("token", "batch", type="INT64")
     parts = {part: g.input(part, *step.axes(part)) for part in (*step.memory, *step.states)}
     logits, after = step.step(g, token, parts)

@@ -121,9 +121,8 @@ def whole_graph(graph: Graph, items: Int[np.ndarray, " item"]) -> GraphBatch:
 
 
 def _sorted(whole: GraphBatch) -> GraphBatch:
-    """On a GPU with its edges sorted, once for all steps and layers."""
-    if not isinstance(whole.edge_index, Tensor) or not whole.edge_index.is_cuda:
-        return whole
+    """With its edges sorted, once for all steps and layers."""
+    assert isinstance(whole.edge_index, Tensor)
     return whole._replace(edge_index=SortedEdges.of(whole.edge_index, whole.x.shape[0]))
 
 

@@ -1,7 +1,6 @@
 """Graphs from files: .npz, folders of .npy, tables of nodes and edges, or PyTorch Geometric's `Data`."""
 
 import csv
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -75,7 +74,7 @@ def read_graph(config: GraphConfig) -> RawGraph:
     if config.built_in:
         return planted_graph(config.size, seed=config.seed).graph
     if config.nodes:
-        return read_tables(config.nodes, config.edges)
+        return read_node_tables(config.nodes, config.edges)
     path = Path(config.path)
     if path.is_dir():
         return from_arrays({file.stem: open_npy(file) for file in sorted(path.glob("*.npy"))}, str(path))
@@ -130,7 +129,7 @@ def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
     )
 
 
-def read_tables(nodes: str, edges: str) -> RawGraph:
+def read_node_tables(nodes: str, edges: str) -> RawGraph:
     """A graph from a table of nodes (`label`, perhaps `id` and `split`, all else features) and one of edges."""
     rows = list(_rows(nodes))
     if len(rows) < 2:
@@ -192,7 +191,7 @@ def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.nd
                 value = float(text)
             except ValueError:
                 raise DataError(f"{path}, line {row + 2}: {name[:60]} is {quoted(text)}, not a number") from None
-            if LARGEST < abs(value) < math.inf:
+            if not abs(value) <= LARGEST:  # NaN is not, either
                 raise DataError(f"{path}, line {row + 2}: {name[:60]} is {text[:60]}, {NOT_FINITE}")
             table[row, at] = value
     return table

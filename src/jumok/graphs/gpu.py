@@ -350,7 +350,7 @@ def _launch(
 
 
 def _deltas(d_out: Tensor, out: Tensor, rows: Tensor, slope: float, *static: Tensor) -> None:
-    """δ into `rows`; for GAT also what the targets' scores are due, from `static`."""
+    """Write δ into `rows`; for GAT also the gradients of the targets' scores, from `static`."""
     nodes, heads, dim = out.shape
     positive, share, d_target = static or (rows, rows, rows)
     block = _nodes_at_once(dim)

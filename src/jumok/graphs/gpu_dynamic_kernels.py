@@ -1,10 +1,10 @@
 """Fused graph attention in Triton, GATv2, which scores an edge by vector · LeakyReLU(values_j + target_i + W f).
 
 As in GAT (gpu_kernels.py) a program has a node and a head. The backward pass goes over the edges twice: out of each
-node for what its values are due, and into each node for what it is due as one that looks. The gradients of the edges'
+node for the gradient of its values, and into each node for its gradient as a target. The gradients of the edges'
 features f and their projection W take a third pass, edge by edge.
 
-`carried` is what is mixed if that is not what is scored: values of which dropout has taken a part.
+`carried` holds the values that are mixed if they differ from those that are scored, as with dropout of values.
 """
 
 import triton
@@ -48,7 +48,7 @@ def forward_kernel(
     CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The values of a node's neighbours, mixed by the softmax of their scores: of one node, or of those LONG ones."""
+    """The values of a node's neighbours, mixed by the softmax of their scores: one node, or the LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
@@ -76,7 +76,7 @@ def mix(
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One node's answer; `rows` keeps its log-sum-exp."""
+    """The output of one node; `rows` keeps its log-sum-exp."""
     head, dims = tl.program_id(1), tl.arange(0, WIDTH)
     row = (node.to(tl.int64) * HEADS + head) * DIM
     own, direction = load_row(target + row, dims, DIM), load_row(vector + head * DIM, dims, DIM)
@@ -118,7 +118,7 @@ def source_kernel(
     CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What a node's values are due, from all that saw it: of one node, or of those LONG ones."""
+    """The gradient of a node's values, from all targets that attended to it: one node, or the LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
@@ -191,7 +191,7 @@ def target_kernel(
     CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What a node is due as one that looks, and its share in the vector's gradient: one node, or those LONG ones."""
+    """The gradient of a node as a target, and its share of the vector's gradient: one node, or the LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
@@ -258,7 +258,7 @@ def edge_kernel(
     CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What the features of `each` edges are due, from all heads, and their share in the projection's gradient."""
+    """The gradient of the features of `each` edges, over all heads, and their share of the projection's gradient."""
     dims, widths = tl.arange(0, BLOCK_DIM), tl.arange(0, BLOCK_WIDTH)
     dims_in, widths_in = dims < DIM, widths < EDGE_WIDTH
     begin = tl.program_id(0) * each

@@ -1,8 +1,8 @@
 """Fused graph attention in Triton, GAT: one program for a node and a head, its neighbours some at a time.
 
 Forward, a program goes over the edges into a node with a running softmax, and keeps the logarithm of its sum. Backward,
-a program goes over the edges out of a node, makes their weights again from that logarithm, and sums up what the node's
-own values and score are due. Nothing of the size edge × head × dim is ever in memory, and every sum has one order.
+a program goes over the edges out of a node, recomputes their weights from that logarithm, and sums the gradients of the
+node's own values and score. Nothing of the size edge × head × dim is ever in memory, and every sum has one order.
 
 GAT scores an edge by one number of each end, LeakyReLU(source_j + target_i + edge), with source = a · values. Both
 gradients of the scores follow from sums of vectors, without a product for every edge:
@@ -60,7 +60,7 @@ def forward_kernel(
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     SCORED: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The values of a node's neighbours, mixed by the softmax of their scores: of one node, or of those LONG ones."""
+    """The values of a node's neighbours, mixed by the softmax of their scores: one node, or the LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
@@ -88,7 +88,7 @@ def mix(
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     SCORED: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One node's answer. `rows` keeps its log-sum-exp and its score; `positive` and `share` P and π."""
+    """The output of one node. `rows` keeps its log-sum-exp and its score; `positive` and `share` P and π."""
     head, dims = tl.program_id(1), tl.arange(0, WIDTH)
     row, line = (node.to(tl.int64) * HEADS + head) * DIM, head.to(tl.int64) * nodes
     own_score = tl.load(scores + tl.cast(HEADS, tl.int64) * nodes + line + node)
@@ -154,7 +154,7 @@ def source_kernel(
     SCORED: tl.constexpr, VECTORS: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK:
     tl.constexpr,
 ):  # fmt: skip
-    """What a node's values and score are due, from all that saw it: of one node, or of those LONG ones."""
+    """The gradients of a node's values and score, from all targets that attended to it: one node, or the LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
@@ -183,7 +183,7 @@ def source_gradients(
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     SCORED: tl.constexpr, VECTORS: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One node's gradients; with VECTORS its scores are products of its values, which are then due more."""
+    """The gradients of one node; with VECTORS, its scores are products of its values and add to their gradient."""
     head, dims = tl.program_id(1), tl.arange(0, WIDTH)
     row, line = (node.to(tl.int64) * HEADS + head) * DIM, head.to(tl.int64) * nodes
     own = load_row(values + row, dims, DIM)

@@ -11,6 +11,12 @@ While training, `dropout` drops weights α, and `value_dropout` drops parts of t
 With `self_loops` every node also attends to itself. A node whose loop is among the edges keeps that one, with its own
 features; other nodes get a loop whose features are the mean of their incoming edges (zeros when there are none).
 PyTorch Geometric instead removes given loops and adds its own; the two agree on edges without loops.
+With `hops` above 1 the same weights mix the values several times (graphs/diffusion.py).
+With `degree_exponent` p, a neighbour j with d edges into it, its loop among them, counts d^-p times as much:
+
+    α ∝ exp(e) · d_j^-p
+
+At p = 0.5 attention begins at the symmetric normalisation of Kipf and Welling (2017), with rows that sum to 1.
 
 On a GPU one fused kernel (graphs/gpu.py) scores, normalises and mixes. It reads the edges sorted: pass
 `SortedEdges.of(edge_index, nodes)` instead of `edge_index` to sort them once for all layers and steps.
@@ -29,6 +35,7 @@ from torch import Tensor, nn
 from jumok.attention.backends import runs_on_kernels
 from jumok.attention.checks import check_optional_sizes, check_probabilities, check_sizes
 from jumok.errors import ArgumentError
+from jumok.graphs.diffusion import diffuse, drop_weights, mix_sorted
 from jumok.graphs.edges import (
     EdgeWeights,
     GraphAttended,
@@ -65,21 +72,40 @@ class _GraphLayer(nn.Module):
         dropout: float,
         value_dropout: float,
         self_loops: bool,
+        hops: int,
+        teleport: float,
+        degree_exponent: float,
     ) -> None:
         super().__init__()
-        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        in_width, out_width, heads, hops = check_sizes(in_width=in_width, out_width=out_width, heads=heads, hops=hops)
         (edge_width,) = check_optional_sizes(edge_width=edge_width)
-        check_probabilities(dropout=dropout, value_dropout=value_dropout)
+        check_probabilities(dropout=dropout, value_dropout=value_dropout, teleport=teleport)
         self.in_width, self.out_width, self.edge_width = in_width, out_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
         self.negative_slope, self.self_loops = negative_slope, self_loops
         self.dropout, self.value_dropout = dropout, value_dropout
+        self.hops, self.teleport, self.degree_exponent = hops, teleport, degree_exponent
 
     def _attend(self, scores: "_Scores", values: Float[Tensor, "node head dim"], graph: "_Graph") -> GraphAttended:
         """The definition: score every edge, softmax, mix."""
         visible, values = _hide(scores(graph), graph), self._drop_values(values)
+        if self.degree_exponent:
+            visible = visible - self.degree_exponent * _log_degrees(graph, len(values))[graph.edge_index[0], None]
+        if self.hops > 1:
+            return self._attend_far(visible, values, graph)
         mixed, weights = attend_edges(visible, values, graph.edge_index, len(values), dropout=self._weight_dropout())
         return GraphAttended(self._join_heads(mixed), replace(weights, edges=graph.given))
+
+    def _attend_far(self, scores: Tensor, values: Float[Tensor, "node head dim"], graph: "_Graph") -> GraphAttended:
+        """The same over several hops, each with dropout of its own."""
+        weights = edge_softmax(scores, graph.edge_index[1], len(values))
+        edges = graph.sorted or sort_edges(graph.edge_index[:, : graph.given], len(values))
+        mixed = self._diffuse(lambda z: mix_sorted(drop_weights(weights, self._weight_dropout()), z, edges), values)
+        shown = EdgeWeights(build=lambda: weights, edges=graph.given, nodes=len(values))
+        return GraphAttended(self._join_heads(mixed), shown)
+
+    def _diffuse(self, mix: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+        return diffuse(mix, values, hops=self.hops, teleport=self.teleport)
 
     def _attended(
         self, mixed: Float[Tensor, "node head dim"], scores: "_Scores", edge_index: Tensor, features: Tensor | None
@@ -118,6 +144,9 @@ class GraphAttention(_GraphLayer):
         dropout: float = 0.0,
         value_dropout: float = 0.0,
         self_loops: bool = True,
+        hops: int = 1,
+        teleport: float = 0.1,
+        degree_exponent: float = 0.0,
         bias: bool = True,
     ) -> None:
         super().__init__(
@@ -130,12 +159,15 @@ class GraphAttention(_GraphLayer):
             dropout=dropout,
             value_dropout=value_dropout,
             self_loops=self_loops,
+            hops=hops,
+            teleport=teleport,
+            degree_exponent=degree_exponent,
         )
         heads, edge_width, width = self.heads, self.edge_width, self.heads * self.head_dim
-        self.to_values = _glorot_linear(self.in_width, width, bias=False)
+        self.to_values = glorot_linear(self.in_width, width, bias=False)
         self.source_vector = _glorot(heads, self.head_dim)
         self.target_vector = _glorot(heads, self.head_dim)
-        self.to_edges = None if edge_width is None else _glorot_linear(edge_width, width, bias=False)
+        self.to_edges = None if edge_width is None else glorot_linear(edge_width, width, bias=False)
         self.edge_vector = None if edge_width is None else _glorot(heads, self.head_dim)
         self.bias = nn.Parameter(torch.zeros(self.out_width)) if bias else None
 
@@ -148,27 +180,31 @@ class GraphAttention(_GraphLayer):
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         values = linears(x, (self.to_values.weight, None))[0].view(-1, self.heads, self.head_dim)
-        if not runs_on_kernels(values):
+        vectors = torch.stack([self.source_vector, self.target_vector])
+        if not runs_on_kernels(values) or self.degree_exponent:
+            graph = _graph(edge_index, edge_features, len(values), self.self_loops)
+            if self.hops > 1:
+                return self._attend(partial(self._scores_of, values, vectors), values, graph)
             # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
             weight = self.to_values.weight.view(self.heads, self.head_dim, -1)
-            source, target = (
-                linear(x, torch.einsum("hd,hdi->hi", vector, weight))
-                for vector in (self.source_vector, self.target_vector)
-            )
-            scores = partial(self._scores, source, target)
-            return self._attend(scores, values, _graph(edge_index, edge_features, len(values), self.self_loops))
+            source, target = (linear(x, torch.einsum("hd,hdi->hi", vector, weight)) for vector in vectors)
+            return self._attend(partial(self._scores, source, target), values, graph)
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
         features = _with_loops(edge_features, edges.edge_index[1], len(values)) if self.self_loops else edge_features
-        vectors = torch.stack([self.source_vector, self.target_vector])
         dropped, given = self._drop_values(values), None
-        if dropped is not values:
+        if dropped is not values or self.hops > 1:
             given = torch.einsum("nhd,shd->shn", values, vectors)
-        mixed = gpu.static_attention(
-            dropped, vectors if given is None else None, given, self._edge_scores(features), edges,
-            slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
-        )  # fmt: skip
+        edge_scores = self._edge_scores(features)
+
+        def mix(z: Tensor) -> Tensor:
+            return gpu.static_attention(
+                z, vectors if given is None else None, given, edge_scores, edges,
+                slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
+            )  # fmt: skip
+
+        mixed = self._diffuse(mix, dropped)
         return self._attended(mixed, partial(self._scores_of, values, vectors), edges.edge_index, edge_features)
 
     def _scores_of(self, values: Tensor, vectors: Tensor, graph: "_Graph") -> Tensor:
@@ -206,6 +242,9 @@ class GraphAttentionV2(_GraphLayer):
         dropout: float = 0.0,
         value_dropout: float = 0.0,
         self_loops: bool = True,
+        hops: int = 1,
+        teleport: float = 0.1,
+        degree_exponent: float = 0.0,
         bias: bool = True,
         share_weights: bool = False,
     ) -> None:
@@ -219,11 +258,14 @@ class GraphAttentionV2(_GraphLayer):
             dropout=dropout,
             value_dropout=value_dropout,
             self_loops=self_loops,
+            hops=hops,
+            teleport=teleport,
+            degree_exponent=degree_exponent,
         )
         edge_width, width = self.edge_width, self.heads * self.head_dim
-        self.to_source = _glorot_linear(self.in_width, width, bias=bias)
-        self.to_target = self.to_source if share_weights else _glorot_linear(self.in_width, width, bias=bias)
-        self.to_edges = None if edge_width is None else _glorot_linear(edge_width, width, bias=False)
+        self.to_source = glorot_linear(self.in_width, width, bias=bias)
+        self.to_target = self.to_source if share_weights else glorot_linear(self.in_width, width, bias=bias)
+        self.to_edges = None if edge_width is None else glorot_linear(edge_width, width, bias=False)
         self.vector = _glorot(self.heads, self.head_dim)
         self.bias = nn.Parameter(torch.zeros(self.out_width)) if bias else None
 
@@ -239,7 +281,7 @@ class GraphAttentionV2(_GraphLayer):
         projected = linears(x, *((one.weight, one.bias) for one in maps))
         source, target = (projected[at].view(-1, self.heads, self.head_dim) for at in (0, -1))
         scores = partial(self._scores, source, target)
-        if not (runs_on_kernels(source) and (self.edge_width or 0) <= MOST_EDGE_WIDTH):
+        if not runs_on_kernels(source) or self.degree_exponent or (self.edge_width or 0) > MOST_EDGE_WIDTH:
             return self._attend(scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
         from jumok.graphs import gpu
 
@@ -249,10 +291,14 @@ class GraphAttentionV2(_GraphLayer):
         projection = None
         if features is not None and self.to_edges is not None:
             projection = self.to_edges.weight.view(self.heads, self.head_dim, -1).mT
-        mixed = gpu.dynamic_attention(
-            source, None if dropped is source else dropped, target, self.vector, features, projection, edges,
-            slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
-        )  # fmt: skip
+
+        def mix(z: Tensor) -> Tensor:
+            return gpu.dynamic_attention(
+                source, None if z is source else z, target, self.vector, features, projection, edges,
+                slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
+            )  # fmt: skip
+
+        mixed = self._diffuse(mix, dropped)
         return self._attended(mixed, scores, edges.edge_index, edge_features)
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
@@ -272,13 +318,15 @@ class _Graph(NamedTuple):
     features: Float[Tensor, "edge_and_loop edge_width"] | None
     hidden: Bool[Tensor, " edge_and_loop"] | None
     given: int
+    sorted: SortedEdges | None
 
 
 def _graph(edge_index: Tensor | SortedEdges, features: Tensor | None, nodes: int, self_loops: bool) -> _Graph:
+    in_order = edge_index if isinstance(edge_index, SortedEdges) else None
     edge_index = edge_index.edge_index if isinstance(edge_index, SortedEdges) else edge_index
     given = edge_index.shape[1]
     if not self_loops:
-        return _Graph(edge_index, features, None, given)
+        return _Graph(edge_index, features, None, given, in_order)
     source, target = edge_index
     # Every node gets a loop, hidden where it has one already: keeping only the missing ones would make shapes depend
     # on the data, which stalls a GPU until it has counted them.
@@ -287,7 +335,7 @@ def _graph(edge_index: Tensor | SortedEdges, features: Tensor | None, nodes: int
     hidden = torch.cat([torch.zeros_like(is_loop), has_loop])
     loops = torch.arange(nodes, device=edge_index.device, dtype=edge_index.dtype)
     features = _with_loops(features, target, nodes)
-    return _Graph(torch.cat([edge_index, loops.expand(2, -1)], dim=1), features, hidden, given)
+    return _Graph(torch.cat([edge_index, loops.expand(2, -1)], dim=1), features, hidden, given, in_order)
 
 
 def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor | None:
@@ -308,6 +356,13 @@ def _hide(scores: Tensor, graph: _Graph) -> Tensor:
     return scores if graph.hidden is None else scores.masked_fill(graph.hidden[:, None], -torch.inf)
 
 
+def _log_degrees(graph: _Graph, nodes: int) -> Float[Tensor, " node"]:
+    """The logarithm of how many visible edges lead into each node; 0 where there are none."""
+    target = graph.edge_index[1]
+    seen = torch.ones_like(target) if graph.hidden is None else (~graph.hidden).to(target.dtype)
+    return target.new_zeros(nodes).index_add(0, target, seen).clamp(min=1).log()
+
+
 def _head_dim(out_width: int, heads: int, concat: bool) -> int:
     if not concat:
         return out_width
@@ -323,7 +378,8 @@ def _glorot(*shape: int) -> nn.Parameter:
     return nn.Parameter(nn.init.xavier_uniform_(torch.empty(*shape)))
 
 
-def _glorot_linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
+def glorot_linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
+    """A linear layer with Glorot's initial weights, and zeros as its bias."""
     linear = nn.Linear(in_width, out_width, bias=bias)
     nn.init.xavier_uniform_(linear.weight)
     if bias:

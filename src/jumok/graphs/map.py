@@ -21,23 +21,24 @@ RING = 16
 
 @torch.no_grad()
 def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> AttentionMap:
-    """A node's attention in every layer, and in all but the last that of its neighbours.
+    """A node's attention in every layer, and that of its neighbours in all but a last layer of one hop.
 
     These are the weights that affect its prediction; all others are 0. If a layer has fewer heads than another, the
     average of its heads fills the missing ones, so the average over all heads stays that of its own.
     """
     if not 0 <= node < graph.nodes:
         raise ArgumentError(f"there is no node {node}; nodes are 0 to {graph.nodes - 1}")
-    layers = len(model.layers)
-    seen = sample(graph, np.array([node]), (ALL,) * layers, np.random.default_rng(0))
+    layers, reach = len(model.layers), model.config.reach
+    depth = reach + (model.config.degree_exponent > 0)  # one more hop for the degrees of the farthest nodes
+    seen = sample(graph, np.array([node]), (ALL,) * depth, np.random.default_rng(0))
     logits, attention = _run(model, graph, seen)
     order = _by_weight(seen, attention[-1])
-    targets = [0, *order[: RING if layers > 1 else 0]]
+    targets = [0, *order[: RING if reach > 1 else 0]]
     sources = _sources(seen, order, targets)
     heads = max(layer().shape[1] for layer in attention)
     weights = torch.zeros(layers, heads, len(targets), len(sources))
     for layer, edge_weights in enumerate(attention):
-        rows = targets if layer < layers - 1 else targets[:1]
+        rows = targets if layer < layers - 1 or model.layers[-1].hops != 1 else targets[:1]
         weights[layer, :, : len(rows)] = _fill_heads(_matrix(edge_weights, seen, rows, sources), heads)
     numbers = [int(seen.nodes[place]) for place in sources]
     names = tuple(graph.name(number) for number in numbers)

@@ -2,8 +2,9 @@
 
     h⁰ = x,   hˡ = ELU(GATˡ(dropout(hˡ⁻¹))) with heads joined,   logits = GATᴸ(dropout(hᴸ⁻¹)) with heads averaged
 
-as in Velickovic et al. (2018), section 3.3. With `pooling` the nodes of each graph are pooled after the last layer, and
-a linear layer classifies the graph.
+as in Velickovic et al. (2018), section 3.3. With `input_layer`, h⁰ = ELU(W dropout(x) + b). With `output_layer` the
+last attention layer is like the others but averages its heads, and a linear layer classifies. With `pooling` the nodes
+of each graph are pooled before it.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ConfigError
-from jumok.graphs.layers import EdgeWeights, GraphAttention, GraphAttentionV2, SortedEdges
+from jumok.graphs.layers import EdgeWeights, GraphAttention, GraphAttentionV2, SortedEdges, glorot_linear
 from jumok.graphs.sparse import SparseRows, linear
 from jumok.settings import Fraction, NonNegativeFloat, PositiveInt, Settings
 
@@ -42,12 +43,27 @@ class GatConfig(Settings):
     """Attention heads of every layer but the last; their outputs are concatenated."""
     output_heads: PositiveInt = 1
     """Attention heads of the last layer; their outputs are averaged."""
+    input_layer: bool = False
+    """Begin with a linear layer and ELU, so that the attention layers see node vectors instead of features."""
+    output_layer: bool = False
+    """End with ELU and a linear layer from node vectors to classes, instead of attention between scores of classes."""
+    hops: tuple[PositiveInt, ...] = ()
+    """Attention diffusion: hops that each layer makes with the same weights (Wang et al. 2021); [] for one each."""
+    teleport: Fraction = 0.1
+    """Share of its own value that a node keeps at every hop, in a layer of several hops."""
+    degree_exponent: NonNegativeFloat = 0.0
+    """Power of a neighbour's degree that divides its weight before the weights of a node are normalised.
+
+    0.5 corresponds to the normalisation of GCN (Kipf and Welling 2017).
+    """
     dropout: Fraction = 0.6
     """Dropout on the inputs of every layer."""
     attention_dropout: Fraction = 0.6
     """Dropout on the attention weights."""
     value_dropout: Fraction = 0.0
     """Dropout on the projected features of the neighbours, as in the authors' code."""
+    node_dropout: Fraction = 0.0
+    """DropNode: dropout of all features of a node at once, in addition to `dropout` (Feng et al. 2020)."""
     self_loops: bool = True
     """Add an edge from every node to itself."""
     residual: bool = False
@@ -65,6 +81,21 @@ class GatConfig(Settings):
                 f"{self.shown('heads')} does not divide {self.shown('width')}; "
                 f"the nearest width that works is {nearest}"
             )
+        if self.hops and len(self.hops) != self.layers:
+            raise ConfigError(
+                f"{self.shown('hops')} has {len(self.hops)} numbers, but {self.shown('layers')}; give one number per "
+                "layer"
+            )
+
+    @property
+    def reach(self) -> int:
+        """How many hops away a node still affects another."""
+        return sum(self.hops) or self.layers
+
+    @property
+    def drops(self) -> bool:
+        """Whether training has dropout of any kind, so that two passes differ."""
+        return any((self.dropout, self.attention_dropout, self.value_dropout, self.node_dropout))
 
 
 class Hop(NamedTuple):
@@ -89,17 +120,22 @@ class GraphAttentionNetwork(nn.Module):
         super().__init__()
         self.config, self.classes = config, classes
         self.pooling = config.pooling
-        out = config.width if config.pooling else classes
-        ins = [features] + [config.width] * (config.layers - 1)
+        out = config.width if config.pooling or config.output_layer else classes
+        self.input_layer = glorot_linear(features, config.width, bias=True) if config.input_layer else None
+        ins = [config.width if config.input_layer else features] + [config.width] * (config.layers - 1)
         outs = [config.width] * (config.layers - 1) + [out]
         self.layers = nn.ModuleList(
-            _layer(config, into, out, last=number == config.layers - 1, edge_width=edge_width)
+            _layer(config, number, into, out, edge_width=edge_width)
             for number, (into, out) in enumerate(zip(ins, outs, strict=True))
         )
         self.skips = nn.ModuleList(
             nn.Linear(into, out, bias=False) for into, out in zip(ins, outs, strict=True) if config.residual
         )
-        self.to_classes = nn.Linear(config.width, classes) if config.pooling else None
+        self.to_classes: nn.Linear | None = None
+        if config.pooling:
+            self.to_classes = nn.Linear(config.width, classes)
+        elif config.output_layer:
+            self.to_classes = glorot_linear(config.width, classes, bias=True)
 
     def forward(
         self,
@@ -118,6 +154,9 @@ class GraphAttentionNetwork(nn.Module):
         if hops and len(hops) != len(self.layers):
             raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; expected one per layer")
         attention = []
+        x = self._drop_nodes(x)
+        if self.input_layer is not None:
+            x = F.elu(linear(self._dropped(x), self.input_layer.weight, self.input_layer.bias))
         for number, layer in enumerate(self.layers):
             if hops:
                 assert isinstance(edge_index, Tensor)
@@ -134,13 +173,21 @@ class GraphAttentionNetwork(nn.Module):
         assert isinstance(x, Tensor)
         if self.to_classes is None:
             return GraphPrediction(x, tuple(attention))
-        pooled = pool(x, *_membership(graph, graphs, len(x)), self.pooling)
-        return GraphPrediction(self.to_classes(self._dropped(pooled)), tuple(attention))
+        if self.pooling:
+            x = pool(x, *_membership(graph, graphs, len(x)), self.pooling)
+        return GraphPrediction(self.to_classes(self._dropped(x)), tuple(attention))
 
     def penalty(self) -> Float[Tensor, ""]:
         """L2 regularisation, to be added to the mean loss."""
         squares = [weight.square().sum() for weight in self.parameters() if weight.ndim > 1]
         return 0.5 * self.config.l2 * torch.stack(squares).sum()
+
+    def _drop_nodes(self, x: Tensor | SparseRows) -> Tensor | SparseRows:
+        """DropNode: x_n / (1 - p) with probability 1 - p, else zeros."""
+        if not self.training or not self.config.node_dropout:
+            return x
+        factors = F.dropout(torch.ones(x.shape[0], dtype=x.dtype, device=x.device), self.config.node_dropout)
+        return factors[:, None] * x if isinstance(x, Tensor) else x.scaled(factors)
 
     def _dropped(self, x: Tensor | SparseRows) -> Tensor | SparseRows:
         if not self.training:
@@ -173,7 +220,8 @@ def pool(
     return total / torch.bincount(graph, minlength=graphs).clamp(min=1)[:, None]
 
 
-def _layer(config: GatConfig, into: int, out: int, *, last: bool, edge_width: int | None) -> nn.Module:
+def _layer(config: GatConfig, number: int, into: int, out: int, *, edge_width: int | None) -> nn.Module:
+    last = number == config.layers - 1
     return LAYERS[config.kind](
         in_width=into,
         out_width=out,
@@ -182,6 +230,9 @@ def _layer(config: GatConfig, into: int, out: int, *, last: bool, edge_width: in
         dropout=config.attention_dropout,
         value_dropout=config.value_dropout,
         self_loops=config.self_loops,
+        hops=config.hops[number] if config.hops else 1,
+        teleport=config.teleport,
+        degree_exponent=config.degree_exponent,
         edge_width=edge_width,
     )
 

@@ -22,7 +22,7 @@ class SamplingConfig(Settings):
     section: ClassVar[str] = "sampling"
 
     fanout: tuple[int, ...] = ()
-    """Neighbours to sample per node, one number a layer, the last layer first; -1 takes all, [] the whole graph."""
+    """Neighbours to sample per node, one number per layer, the last layer first; -1 takes all, [] the whole graph."""
     batch: PositiveInt = 512
     """Nodes per training step when neighbours are sampled."""
     evaluation_fanout: tuple[int, ...] = ()

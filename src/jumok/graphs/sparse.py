@@ -72,6 +72,11 @@ class SparseRows(NamedTuple):
         """Dropout on the entries; zeros stay zeros whether dropped or not."""
         return self._replace(values=F.dropout(self.values, probability)) if probability else self
 
+    def scaled(self, factors: Float[Tensor, " row"]) -> "SparseRows":
+        """Every row times its factor."""
+        of_entries = torch.repeat_interleave(factors, self.starts.diff(), output_size=len(self.values))
+        return self._replace(values=self.values * of_entries)
+
     def dense(self) -> Float[Tensor, "row column"]:
         """The full matrix."""
         places = torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), self.starts.diff())

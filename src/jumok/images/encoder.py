@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.images.resnet import Block, ResNet, Stem
+from jumok.layers.dropout import Dropout
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.build import DECODERS, DecoderConfig
 from jumok.models.encoder_decoder import Decoder, Encoding, Prediction
-from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.models.transformer.config import initialise
 from jumok.settings import Fraction, NonNegativeInt, PositiveInt, Settings
 
@@ -112,7 +112,7 @@ class ImageEncoder(nn.Module, ABC):
         super().__init__()
         self.width, self.side, self.grid = config.width, side, grid
         self.places = GridPositions(grid, config.width) if config.positions else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, images: UInt8[Tensor, "batch 3 side side"]) -> Encoding:
         """Encode a batch; the summary of an image is the mean of its regions."""
@@ -123,8 +123,8 @@ class ImageEncoder(nn.Module, ABC):
         return Encoding(states, visible, states.mean(1))
 
     def self_attention(self, images: UInt8[Tensor, "batch 3 side side"]) -> NoReturn:
-        """There are no maps of the regions of an image to each other."""
-        raise ArgumentError('an image encoder has no map of its self-attention; set kind = "cross" or "decoder"')
+        """Raise an ArgumentError: image encoders have no maps of self-attention."""
+        raise ArgumentError("there is no map of the self-attention of an image encoder; use --kind cross or decoder")
 
     @abstractmethod
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:
@@ -244,7 +244,7 @@ def build_captioner(
             f'decoder.tied = "{decoder_config.tied}" shares embeddings with the source, but an image has none; '
             'set decoder.tied = "output" or "none"'
         )
-    if isinstance(decoder_config, RnnDecoderConfig) and decoder_config.copy:
+    if decoder_config.copy:
         raise ConfigError("decoder.copy = true copies words of the source, but an image has none; set it to false")
     if isinstance(encoder_config, GridEncoderConfig):
         encoder: ImageEncoder = GridEncoder(encoder_config, side=side)

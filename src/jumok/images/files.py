@@ -24,12 +24,12 @@ Pixels = UInt8[np.ndarray, "height width 3"]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""What is decoded; some others would run programs of their own, as PostScript does."""
+"""The formats that are decoded; some others could run programs, as PostScript does."""
 MOST_BYTES = 200_000_000
 MOST_MEMORY = 2**30
 """A file whose header promises that decoding takes more bytes is refused before anything is decoded."""
 ENOUGH = 2048
-"""Pixels a side of which no more is needed, twice the largest `images.size`; larger images are reduced as they come."""
+"""Sufficient pixels per side, twice the largest `images.size`; larger images are reduced while they are decoded."""
 STRIP = 1 << 21
 """Pixels that are brought to red, green and blue at once."""
 BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
@@ -45,7 +45,7 @@ TURNS: dict[object, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda image: np.rot90(image, 2).transpose(1, 0, 2),
     8: np.rot90,
 }
-"""How an image is turned upright, by the number a camera wrote of how it was held."""
+"""How to turn an image upright, by its EXIF orientation."""
 ORIENTATION = 0x0112
 
 
@@ -202,7 +202,7 @@ class ImageFolder:
         return [path.relative_to(self.path).as_posix() for path in sorted(self.path.rglob("*")) if path.is_file()]
 
     def facts(self, image: str) -> tuple[int, int]:
-        """Bytes of an image, and in a zip its checksum; -1 of what is not there."""
+        """Size of an image in bytes, and in a zip its checksum; -1 for a missing image."""
         image = self._found(image)
         if not self._has(image):
             return -1, -1
@@ -218,7 +218,7 @@ class ImageFolder:
         return decode_image(read_member(self._zip, self._infos[image], most=MOST_BYTES), f"{self.path}:{image}")
 
     def _found(self, image: str) -> str:
-        """The name of an image as it is written here."""
+        """The name of an image as the folder spells it."""
         return image if image.isascii() or self._has(image) else self._composed.get(composed(image), image)
 
     def _has(self, image: str) -> bool:

@@ -63,7 +63,7 @@ class ImagesConfig(Settings):
 
     @property
     def origin(self) -> str:
-        """What is learnt from, in words."""
+        """The source of the images, in words."""
         return f"built-in scenes ({self.scenes})" if self.scenes else f"{self.path} and {self.captions}"
 
 

@@ -1,4 +1,4 @@
-"""Pictures with a known caption: coloured shapes, how they lie to each other, and which word names which shape.
+"""Pictures with a known caption: coloured shapes, their relative positions, and which word names which shape.
 
 Scene number n of a split is a pure function of (seed, split, n). The thing nearest to the middle is what the caption is
 about, and the others, from left to right, are where it is. So there is one right caption, and as no two things of a
@@ -71,9 +71,9 @@ class Scene(NamedTuple):
 
     things: tuple[Thing, ...]
     paper: int
-    """How bright the background is."""
+    """Brightness of the background."""
     grain: int
-    """Decides the noise on it."""
+    """Seed of the noise on it."""
 
     def words(self, language: Language = "en") -> tuple[Word, ...]:
         """The caption, word by word."""
@@ -114,7 +114,7 @@ def scene(number: int, *, split: Split = "train", seed: int = 0) -> Scene:
 
 
 def relation(first: Thing, second: Thing) -> str | None:
-    """Where the first thing is, seen from the second; None where that is hard to say."""
+    """Where the first thing is, seen from the second; None if that is unclear."""
     across, down = first.x - second.x, first.y - second.y
     if abs(across) > SIDEWAYS * abs(down):
         return "right of" if across > 0 else "left of"
@@ -133,7 +133,7 @@ def _looks(draws: Random, count: int) -> list[Look]:
 
 
 def _placed(draws: Random, looks: list[Look]) -> tuple[Thing, ...] | None:
-    """Things of these looks somewhere; None where they touch, or where it is hard to say how they lie."""
+    """Things of these looks at random positions; None if they touch or their relative position is unclear."""
     first = Thing(*looks[0], draws.gauss(0.5, 0.12), draws.gauss(0.5, 0.12))
     others = tuple(_beside(draws, first, look) for look in looks[1:])
     things = (first, *others)

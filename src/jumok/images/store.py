@@ -36,7 +36,8 @@ from jumok.data.fingerprint import (
 )
 from jumok.data.pairs import Split
 from jumok.data.prepare import unknown_message
-from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerConfig
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.data.tokenizer_pair import SHARED
 from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json
 from jumok.images.files import ImageFolder, Pixels
@@ -279,7 +280,7 @@ def to_tensor(images: Sequence[UInt8[np.ndarray, "side side 3"]]) -> UInt8[Tenso
 def _encoded_captions(
     split: str, source: ImageSource, tokenizer: Tokenizer, config: ImagesConfig, say: Say
 ) -> list[tuple[CaptionedImage, list[list[int]]]]:
-    """The images with captions that are short enough, and the token ids of those captions.
+    """The images that have a caption that is short enough, and the token ids of those captions.
 
     The limit also applies to validation: one endless caption would outweigh all others in loss and scores.
     """

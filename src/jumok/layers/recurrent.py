@@ -46,6 +46,11 @@ class Recurrence(nn.Module):
         """The number of state tensors of a layer."""
         return 2 if self.cell == "lstm" else 1
 
+    @property
+    def state_width(self) -> int:
+        """The size of the states of all layers in one vector."""
+        return self.layers * self.parts * self.width
+
     def forward(
         self, x: Float[Tensor, "batch time inputs_and_fed"], states: States | None = None
     ) -> Float[Tensor, "batch time width"]:
@@ -85,6 +90,12 @@ class Recurrence(nn.Module):
         """The same layers, for running one step at a time."""
         dropout = self.dropout if self.training else 0.0
         return Stepper(self.cell, self.inputs, dropout, self.rnn.all_weights)
+
+
+def split_states(joined: Float[Tensor, "*row state_width"], *, layers: int, parts: int) -> States:
+    """The states of all layers of a recurrence, given in one vector; `parts` is 2 for an LSTM and 1 for other cells."""
+    by_layer = joined.view(*joined.shape[:-1], layers, parts, -1)
+    return tuple(tuple(layer.unbind(-2)) for layer in by_layer.unbind(-3))
 
 
 def side_by_side(

@@ -1,4 +1,4 @@
-"""Attention of one decoding step over tensors that keep their places, so that a CUDA graph can record it.
+"""Attention of one decoding step over preallocated tensors, so that a CUDA graph can record it.
 
 Keys and values of earlier steps stay where they were written. When a beam continues some hypotheses and drops others,
 only the table `ancestry` changes: ancestry[n, b, s] is the hypothesis of step s that hypothesis b of sentence n
@@ -37,7 +37,7 @@ def own_step(
     sentence = torch.arange(sentences, device=query.device)[:, None, None]
     step_ = torch.arange(capacity, device=query.device)
     past = (step_ <= positions[:, None]).repeat_interleave(beam, 0)
-    # What is beyond the newest step was never written.
+    # Entries beyond the newest step were never written.
     ancestor = ancestry.long().masked_fill(step_ > positions[:, None, None], 0)
     own, held = (
         cache[sentence, step_, ancestor].flatten(0, 1).transpose(1, 2).masked_fill(~past[:, None, :, None], 0)

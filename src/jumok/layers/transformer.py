@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, Weights, causal
 from jumok.attention.checks import check_choice, check_probabilities, check_sizes
+from jumok.layers.dropout import Dropout
 from jumok.layers.multi_head import KeyValueCache, KeyValues, MultiHeadAttention
 from jumok.layers.positions import RotaryPositions
 
@@ -32,7 +33,7 @@ class FeedForward(nn.Module):
         self.to_hidden = nn.Linear(width, hidden)
         self.to_gate = nn.Linear(width, hidden) if activation == "swiglu" else None
         self.to_output = nn.Linear(hidden, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*lead width"]) -> Float[Tensor, "*lead width"]:
         """Transform every position independently."""
@@ -57,7 +58,7 @@ class Residual(nn.Module):
         super().__init__()
         check_probabilities(dropout=dropout)
         check_choice("norm", norm, get_args(Norm))
-        self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(width), Dropout(dropout)
         self.pre = norm == "pre"
 
     def before(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time width"]:

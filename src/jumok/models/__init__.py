@@ -13,6 +13,8 @@ from jumok.models.encoder_decoder import (
 )
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.rnn.hard_attention import HardAttentionConfig, HardAttentionDecoder
+from jumok.models.rnn.transducer import TransducerConfig, TransducerDecoder
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 
@@ -21,6 +23,8 @@ __all__ = [
     "Encoder",
     "EncoderDecoder",
     "Encoding",
+    "HardAttentionConfig",
+    "HardAttentionDecoder",
     "Hidden",
     "Prediction",
     "RnnDecoder",
@@ -29,6 +33,8 @@ __all__ = [
     "RnnEncoderConfig",
     "SingleHeadWeights",
     "State",
+    "TransducerConfig",
+    "TransducerDecoder",
     "TransformerDecoder",
     "TransformerDecoderConfig",
     "TransformerEncoder",

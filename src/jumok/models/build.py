@@ -8,11 +8,13 @@ from jumok.layers import TokenEmbedding
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.rnn.hard_attention import HardAttentionConfig, HardAttentionDecoder
+from jumok.models.rnn.transducer import TransducerConfig, TransducerDecoder, edit_vocabulary
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 
 EncoderConfig = TransformerEncoderConfig | RnnEncoderConfig
-DecoderConfig = TransformerDecoderConfig | RnnDecoderConfig
+DecoderConfig = TransformerDecoderConfig | RnnDecoderConfig | TransducerConfig | HardAttentionConfig
 
 
 class EncoderKind(NamedTuple):
@@ -37,6 +39,8 @@ ENCODERS = {
 DECODERS = {
     "transformer": DecoderKind(TransformerDecoderConfig, TransformerDecoder),
     "rnn": DecoderKind(RnnDecoderConfig, RnnDecoder),
+    "transducer": DecoderKind(TransducerConfig, TransducerDecoder),
+    "hard": DecoderKind(HardAttentionConfig, HardAttentionDecoder),
 }
 """Decoders by the `kind` of their section."""
 
@@ -54,12 +58,13 @@ def build_model(
     `source_vocabulary` and `target_vocabulary` are numbers of tokens; `shared_vocabulary` says that both are the same
     vocabulary, so that source and target may share their embeddings.
     """
-    if shared_vocabulary and source_vocabulary != target_vocabulary:
+    edits = isinstance(decoder_config, TransducerConfig)
+    if shared_vocabulary and target_vocabulary != (edit_vocabulary(source_vocabulary) if edits else source_vocabulary):
         raise ArgumentError(
             f"a shared vocabulary has one size, but source_vocabulary = {source_vocabulary} and "
             f"target_vocabulary = {target_vocabulary}"
         )
-    if isinstance(decoder_config, RnnDecoderConfig) and decoder_config.copy and not shared_vocabulary:
+    if decoder_config.copy and not shared_vocabulary:
         raise ConfigError(
             "decoder.copy = true copies source tokens into the target, but their vocabularies differ; "
             "share the vocabulary or set decoder.copy = false"

@@ -8,9 +8,9 @@ Any encoder works with any decoder, because all that passes between them is an `
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +20,7 @@ from jumok.attention import Weights
 from jumok.errors import ArgumentError
 from jumok.layers import TokenEmbedding
 
-NO_SELF_ATTENTION = "{} has no self-attention, which only Transformers have; choose the kind cross"
+NO_SELF_ATTENTION = "the {} of this model has no self-attention, which only a Transformer has; use --kind cross"
 
 
 class Encoding(NamedTuple):
@@ -78,7 +78,7 @@ class Copied(NamedTuple):
     tokens: Int[Tensor, "*position source"]
     """The source ids."""
     weights: Float[Tensor, "*position source"]
-    """The probability of copying each, given that one is copied; a repeated id has all of its at its first place."""
+    """The probability of copying each, given that one is copied; that of a repeated id is all at its first position."""
     generate: Float[Tensor, "*position"]
     """The logit of generating a word from the vocabulary instead."""
 
@@ -143,24 +143,39 @@ class State(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class PrefixState(State):
-    """The tokens of every hypothesis so far: the state of a decoder that caches nothing."""
+class BeamState(State):
+    """The encoding of each sentence; a subclass adds fields of tensors [sentence, beam, ...], or of tuples of them."""
 
     encoding: Encoding
-    prefixes: Int[Tensor, "sentence beam length"]
 
-    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "PrefixState":
-        """Hypothesis b of sentence n continues what was hypothesis parents[n, b]."""
-        sentences = torch.arange(len(parents), device=parents.device)
-        return PrefixState(self.encoding, self.prefixes[sentences[:, None], parents])
+    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "BeamState":
+        """Hypothesis b of sentence n continues what was hypothesis parents[n, b]; the beam may change its width."""
+        sentences = torch.arange(len(parents), device=parents.device)[:, None]
+        return self._indexed(self.encoding, (sentences, parents))
 
-    def keep(self, sentences: Int[Tensor, " kept"]) -> "PrefixState":
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "BeamState":
         """Only these sentences continue."""
-        return PrefixState(self.encoding.select(sentences), self.prefixes[sentences])
+        return self._indexed(self.encoding.select(sentences), sentences)
+
+    def _indexed(self, encoding: Encoding, index: Tensor | tuple[Tensor, Tensor]) -> "BeamState":
+        names = [field.name for field in fields(self) if field.name != "encoding"]
+        return replace(self, encoding=encoding, **{name: _indexed(getattr(self, name), index) for name in names})
+
+
+def _indexed(tensors: Any, index: Tensor | tuple[Tensor, Tensor]) -> Any:
+    """A tensor, or a tuple of them to any depth, at some places."""
+    return tensors[index] if isinstance(tensors, Tensor) else tuple(_indexed(part, index) for part in tensors)
+
+
+@dataclass(frozen=True, eq=False)
+class PrefixState(BeamState):
+    """The tokens of every hypothesis so far: the state of a decoder that caches nothing."""
+
+    prefixes: Int[Tensor, "sentence beam length"]
 
 
 class StaticState(ABC):
-    """A decoder's state for a whole search in tensors that keep their places, so that a CUDA graph can record its step.
+    """A decoder's state for a whole search in preallocated tensors, so that a CUDA graph can record its step.
 
     It is made for a number of sentences, a beam, a source length and a number of steps, and is used for one search
     after another. Unlike a `State` it changes with every step. It is kept as long as the decoder, to which it must
@@ -169,7 +184,7 @@ class StaticState(ABC):
 
     @abstractmethod
     def begin(self, encoding: Encoding) -> None:
-        """Return to the time before the first token, with sources of the same shape; every hypothesis is the same."""
+        """Start a new search with sources of the same shape: the state before the first token, for every hypothesis."""
 
     @abstractmethod
     def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> "Hidden":
@@ -180,7 +195,7 @@ class StaticState(ABC):
 
     @abstractmethod
     def take(self, other: "StaticState", sentences: Int[Tensor, " sentence"]) -> None:
-        """Become what `other`, made by the same decoder for more sentences, is for some of them."""
+        """Copy the state of some sentences of `other`, which the same decoder made for more sentences."""
 
 
 class Decoder(nn.Module, ABC):
@@ -219,8 +234,12 @@ class Decoder(nn.Module, ABC):
     """Number of target tokens."""
     limit: int | None = None
     """The most steps the decoder can take; None for no limit."""
+    source_limit: int | None = None
+    """The longest source the decoder can attend to; None for no limit."""
     embedding: TokenEmbedding
     """The vectors of the target tokens; needed only to start from pretrained vectors."""
+    attends_while_writing: bool = False
+    """Whether a position attends to what its own token is written from; alignments then use its row, not the next."""
 
     @abstractmethod
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
@@ -231,7 +250,7 @@ class Decoder(nn.Module, ABC):
         """Scores of the next token at any positions: [batch, target], [sentence, beam], or those a loss selects."""
 
     def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
-        """As `hidden`, for a loss that looks at no attention: a decoder may leave that out to be faster."""
+        """As `hidden`, for losses that need no attention weights; a decoder may skip them to be faster."""
         return self.hidden(encoding, target_in)
 
     def linear_output(self, hidden: Hidden) -> LinearOutput | None:
@@ -260,7 +279,7 @@ class Decoder(nn.Module, ABC):
         return Hidden(states, attention, copied=copied), PrefixState(before.encoding, prefixes)
 
     def has_static_state(self) -> bool:
-        """Whether `static_state` makes one; without, beam search on a GPU runs `start` and `step` as everywhere."""
+        """Whether there is a `static_state`; without one, beam search on a GPU runs `start` and `step` as on a CPU."""
         return False
 
     def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> StaticState:
@@ -310,7 +329,7 @@ class Decoder(nn.Module, ABC):
         """Attention [batch, head, target, target] over the target so far along a known target, layer by layer."""
         attention = self.hidden(encoding, target_in).self_attention
         if not attention:
-            raise ArgumentError(NO_SELF_ATTENTION.format(type(self).__name__))
+            raise ArgumentError(NO_SELF_ATTENTION.format("decoder"))
         return attention
 
 
@@ -343,7 +362,7 @@ class Encoder(nn.Module, ABC):
         self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
     ) -> tuple[HeadWeights, ...]:
         """Attention [batch, head, source, source] of the source tokens to each other, one entry for each layer."""
-        raise ArgumentError(NO_SELF_ATTENTION.format(type(self).__name__))
+        raise ArgumentError(NO_SELF_ATTENTION.format("encoder"))
 
 
 class EncoderDecoder(nn.Module):

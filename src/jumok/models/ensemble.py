@@ -42,6 +42,12 @@ class EnsembleEncoder(Encoder):
         )
         return Encoding(states, visible, summary, source)
 
+    def self_attention(
+        self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
+    ) -> tuple[HeadWeights, ...]:
+        """The mean of the encoders' self-attention."""
+        return _mean_attention([cast(Encoder, encoder).self_attention(source, visible) for encoder in self.members])
+
 
 @dataclass(frozen=True, eq=False)
 class EnsembleState(State):
@@ -71,8 +77,9 @@ class EnsembleDecoder(Decoder):
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The mean prediction at every position, and the mean attention."""
         hidden = [decoder.hidden(part, target_in) for decoder, part in self._parts(encoding)]
-        attention = [each.attention for each in hidden]
-        return Hidden(self._mean(hidden), _mean_attention(attention) if all(attention) else ())
+        attention, own = [each.attention for each in hidden], [each.self_attention for each in hidden]
+        to_source, to_target = (_mean_attention(layers) if all(layers) else () for layers in (attention, own))
+        return Hidden(self._mean(hidden), to_source, to_target)
 
     def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
         """The logarithms of the mean probabilities."""
@@ -85,8 +92,8 @@ class EnsembleDecoder(Decoder):
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, EnsembleState]:
         """Append a token to every hypothesis of every decoder."""
         assert isinstance(state, EnsembleState)
-        found = [decoder.advance(each, tokens) for decoder, each in zip(self._decoders, state.members, strict=True)]
-        return Hidden(self._mean([hidden for hidden, _ in found])), EnsembleState(tuple(after for _, after in found))
+        steps = [decoder.advance(each, tokens) for decoder, each in zip(self._decoders, state.members, strict=True)]
+        return Hidden(self._mean([hidden for hidden, _ in steps])), EnsembleState(tuple(after for _, after in steps))
 
     def source_attention(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> tuple[HeadWeights, ...]:
         """The mean of the decoders' attention."""

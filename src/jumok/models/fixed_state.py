@@ -13,7 +13,7 @@ from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, State, Stati
 
 
 class FixedState(StaticState):
-    """The tensors of a `State`, into which every step writes those of the next.
+    """The tensors of a `State`, which every step overwrites with those of the next state.
 
     `changing` gives the part of a state that a step changes; the rest belongs to the sources.
     """
@@ -40,11 +40,11 @@ class FixedState(StaticState):
 
     @torch.no_grad()
     def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
-        """Those of some sentences."""
+        """Copy the state of some sentences of another."""
         self._become(cast(FixedState, other).state.keep(sentences))
 
     def _become(self, state: State) -> None:
-        """On a GPU in the tensors that are there, to which a graph refers; a CPU may prepare others for a source."""
+        """Take over a state; on a GPU it is copied in place, because a CUDA graph refers to the tensors."""
         if next(tensors_of(state)).is_cuda:
             copy_into(self.state, state)
         else:
@@ -57,7 +57,7 @@ class FixedState(StaticState):
 
 
 def copy_into(there: Any, value: Any) -> None:
-    """Copy every tensor of a value into that of another of the same make."""
+    """Copy every tensor of a value into the corresponding tensor of another value of the same structure."""
     for old, new in zip(tensors_of(there), tensors_of(value), strict=True):
         old.copy_(new)
 

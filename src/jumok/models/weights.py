@@ -31,7 +31,7 @@ BITS = {
 }  # fmt: skip
 
 
-class Header(NamedTuple):
+class WeightsHeader(NamedTuple):
     """The shapes in a safetensors file, which agree with its size."""
 
     shapes: dict[str, list[int]]
@@ -71,7 +71,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     return from_bytes(read_plain(path, most=read_header(path).bytes), path)
 
 
-def read_header(path: str | Path, *, within: Path | None = None) -> Header:
+def read_header(path: str | Path, *, within: Path | None = None) -> WeightsHeader:
     """The names and shapes in a safetensors file; a DataError unless they add up to the file's size."""
     with open_plain(path, within=within) as file:
         size, length = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
@@ -85,7 +85,7 @@ def read_header(path: str | Path, *, within: Path | None = None) -> Header:
         raise _not_whole(path, "its header cannot be read") from None
     if 8 + length + end != size:
         raise _not_whole(path, f"its header asks for {8 + length + end:,} bytes, but it has {size:,}")
-    return Header(shapes, size)
+    return WeightsHeader(shapes, size)
 
 
 def _shape(entry: dict[str, Any]) -> list[int]:
@@ -164,7 +164,7 @@ def check_shapes(
         raise DataError(f"{path} holds {extra[0]}, which this model does not have; {hint}")
 
 
-def check_model_fits(build: Build, *configs: Any, header: Header, path: Path) -> None:
+def check_model_fits(build: Build, *configs: Any, header: WeightsHeader, path: Path) -> None:
     """Raise a DataError unless `build(*configs)` has the weights in the header of `path`, and memory holds them."""
     needed = size_of(build, *configs).parameters
     if needed > header.numbers:

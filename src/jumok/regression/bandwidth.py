@@ -17,9 +17,9 @@ from jumok.attention.distance_scores import rounded_squares
 from jumok.regression.smoother import Smoother, SortedSmoother, progress, with_progress
 from jumok.regression.sums import (
     TILE,
+    DistanceTile,
     Points,
     QueryBlock,
-    Tile,
     exponentials,
     keep_memory,
     means,
@@ -262,7 +262,7 @@ def _gaussian(queries: QueryBlock, points: Points, ladder: Ladder) -> Float[Tens
     return sums
 
 
-def _add_gaussians(sums: Float[Tensor, "bandwidth query value"], further: Tile, ladder: Ladder) -> None:
+def _add_gaussians(sums: Float[Tensor, "bandwidth query value"], further: DistanceTile, ladder: Ladder) -> None:
     """Add the points of a tile, whose squared distances are less those of the nearest point."""
     weights = torch.empty_like(further.squared)
     smallest = torch.finfo(weights.dtype).tiny ** 0.5  # whose square is still a number of full precision

@@ -123,7 +123,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """Σ α yᵢ for each row of X."""
         query = self._queries(X)
         if self._is_split():
-            return np.stack([one.predict(query.cpu().numpy()) for one in self.outputs_], 1)
+            return np.stack([regressor.predict(query.cpu().numpy()) for regressor in self.outputs_], 1)
         smoother = self._smoother(self.bandwidth_)
         with torch.no_grad():
             return self._shaped(smoother.predict(query, self._order(), verbose=self.verbose))
@@ -140,7 +140,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             raise ArgumentError(f"level must be between 0 and 1, for example 0.95, but it is {level!r}")
         query = self._queries(X)
         if self._is_split():
-            ends = zip(*(one.interval(query.cpu().numpy(), level) for one in self.outputs_), strict=True)
+            ends = zip(*(regressor.interval(query.cpu().numpy(), level) for regressor in self.outputs_), strict=True)
             return Interval(*(np.stack(end, 1) for end in ends))
         with torch.no_grad():
             found = interval(self._smoother(self.bandwidth_), query, float(level), self._order(), verbose=self.verbose)
@@ -177,8 +177,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             .fit(self.X_, self.y_[:, output], self._weight)
             for output in range(count)
         ]
-        self.bandwidth_ = np.stack([np.asarray(one.bandwidth_) for one in self.outputs_])
-        errors = [one.loo_error_ for one in self.outputs_]
+        self.bandwidth_ = np.stack([np.asarray(regressor.bandwidth_) for regressor in self.outputs_])
+        errors = [regressor.loo_error_ for regressor in self.outputs_]
         self.loo_error_ = None if None in errors else sum(errors)
         self.order_ = None
         return self

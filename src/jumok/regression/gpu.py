@@ -204,7 +204,7 @@ def _wide_sums(
     squares: bool,
     tiling: Tiling,
 ) -> Float[Tensor, "query sum"]:
-    """The Gaussian's sums over all points where it is nearly flat; nobody needs neighbours, nor the nearest point."""
+    """The Gaussian's sums over all points where it is nearly flat, without a search for neighbours."""
     from jumok.regression import gpu_kernels
 
     unit = math.log2(math.e) ** 0.5 / bandwidth  # half a squared length in this unit is a power of two

@@ -6,7 +6,8 @@ makes residuals too small: their variance is σ² (1 − 2αᵢᵢ + Σⱼ αᵢ
 points only a sample near the queries gives residuals: enough for each query to have ENOUGH of them.
 
 The interval is one of the mean of ŷ, the curve as the kernel smooths it. It is one of the true curve only where the
-bandwidth is small enough for the smoothing not to matter; at the best bandwidth the two differences are of one size.
+bandwidth is so small that the smoothing does not matter; at the best bandwidth, bias and standard error are of the same
+order.
 """
 
 from dataclasses import replace

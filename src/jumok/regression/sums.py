@@ -154,7 +154,7 @@ class QueryBlock:
 
     def tiles(
         self, points: Points, blocks: Int[Tensor, " block"], squares: Callable[..., Tensor] | None = None
-    ) -> Iterator["Tile"]:
+    ) -> Iterator["DistanceTile"]:
         """Squared distances to all points of the given blocks, a few blocks at a time."""
         squares = squares or squared_distances
         at_once = max(1, of_device(TILE, self.x) // (len(self.x) * points.blocks.size))
@@ -163,7 +163,7 @@ class QueryBlock:
             squared = squares(self.x, points.x[:, places].mT)
             if self.own is not None:
                 squared.masked_fill_(self.own[:, None] == places, torch.inf)
-            yield Tile(squared, points.values[:, places], part)
+            yield DistanceTile(squared, points.values[:, places], part)
 
     def select(self, rows: Tensor) -> "QueryBlock":
         """The queries of the given rows."""
@@ -171,7 +171,7 @@ class QueryBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Tile:
+class DistanceTile:
     """Squared distances from some queries to some points, and the values of these."""
 
     squared: Float[Tensor, "query point"]

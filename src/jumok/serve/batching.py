@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from jumok.serve.errors import QueueFullError, TooLargeError
-from jumok.serve.queue import CancelCheck, ClientQueues, Job, Piece, Submission, Ticket, next_batch
+from jumok.serve.queue import CancelCheck, ClientQueues, Job, Submission, Ticket, WorkPiece, next_batch
 
 BATCH_SECONDS = 0.5
 """The time a batch should take at most, which is about how long a new request waits for its turn."""
@@ -31,7 +31,7 @@ class Speed(NamedTuple):
     best: float
     """The best of the batches, decaying."""
     reliable: bool
-    """Whether a batch was long enough to measure; short ones give only a lower bound."""
+    """Whether a batch was long or large enough to measure; others give only a lower bound."""
 
 
 class SpeedMeter:
@@ -55,16 +55,19 @@ class SpeedMeter:
         best = self.best(engine)
         return 0.0 if best is None else cost / best
 
-    def record(self, engine: Hashable, cost: float, seconds: float) -> None:
-        """Record the time of a batch. Small batches are ignored: their tokens take longer."""
-        if cost < self.batch_cost(engine) / 2:
+    def record(self, engine: Hashable, cost: float, seconds: float, largest: float) -> None:
+        """Record the time of a batch; no batch costs more than `largest`.
+
+        Small batches are ignored: their tokens take longer.
+        """
+        if cost < min(self.batch_cost(engine), largest) / 2:
             return
         value = cost / max(seconds, 1e-6)
         before = self._speeds.get(engine, Speed(value, value, reliable=False))
         self._speeds[engine] = Speed(
             recent=(before.recent + value) / 2,
             best=max(value, DECAY * before.best),
-            reliable=before.reliable or seconds >= BATCH_SECONDS / 3,
+            reliable=before.reliable or seconds >= BATCH_SECONDS / 3 or cost >= largest / 2,
         )
 
 
@@ -105,7 +108,9 @@ class Batcher:
     def waiting_items(self) -> list[Any]:
         """The items that have not begun."""
         with self._changed:
-            return [ticket.item for one in self._queues for ticket in list(one.tickets) if not ticket.done]
+            return [
+                ticket.item for submission in self._queues for ticket in list(submission.tickets) if not ticket.done
+            ]
 
     def submit(self, job: Job, items: Sequence[Any], client: Hashable = None) -> list[Future[Any]]:
         """Queue all items of a request, or none of them if there is no room or no time."""
@@ -191,7 +196,7 @@ class Batcher:
             time.sleep(self.window)
         return bool(self._queues.clients or not self._closing)
 
-    def _next_batch(self) -> list[Piece]:
+    def _next_batch(self) -> list[WorkPiece]:
         """The next pieces. Texts are split outside the lock, because that takes time."""
         with self._changed:
             alike = self._queues.next_turn()
@@ -203,7 +208,7 @@ class Batcher:
             self._queues.remove_done()
         return batch
 
-    def _compute(self, batch: list[Piece]) -> None:
+    def _compute(self, batch: list[WorkPiece]) -> None:
         """Answer every ticket; if the batch fails, compute its pieces one by one, so that only the faulty ones fail."""
         job, started = batch[0].ticket.job, time.perf_counter()
         try:
@@ -217,7 +222,8 @@ class Batcher:
                 if not piece.ticket.done:
                     self._compute([piece])
             return
-        self.speed.record(job.engine, sum(piece.size for piece in batch) * job.weight, time.perf_counter() - started)
+        seconds, cost = time.perf_counter() - started, sum(piece.size for piece in batch) * job.weight
+        self.speed.record(job.engine, cost, seconds, largest=self.batch_tokens * job.weight)
         for piece, result in zip(batch, results, strict=True):
             _store(piece, result)
 
@@ -226,7 +232,7 @@ def _waiting(submissions: Iterable[Submission]) -> int:
     return sum(submission.waiting for submission in submissions)
 
 
-def _cancel_check(batch: list[Piece]) -> CancelCheck:
+def _cancel_check(batch: list[WorkPiece]) -> CancelCheck:
     tickets = list({piece.ticket: None for piece in batch})
 
     def check() -> None:
@@ -236,7 +242,7 @@ def _cancel_check(batch: list[Piece]) -> CancelCheck:
     return check
 
 
-def _store(piece: Piece, result: Any) -> None:
+def _store(piece: WorkPiece, result: Any) -> None:
     """Store the result of a piece; the last one answers the ticket."""
     ticket = piece.ticket
     ticket.results[piece.number] = (result,)

@@ -46,7 +46,11 @@ class SearchWatcher:
     def steps(self, translation: Translation) -> list[list[BeamNode]]:
         """The tree of a text that was translated in one part, with the ranks in the n-best list."""
         tree = self.trees.get(0, BeamTree(EOS))
-        ranks = {one.pieces[0][1]: rank for rank, one in enumerate(translation.n_best or (translation,)) if one.pieces}
+        ranks = {
+            output.pieces[0][1]: rank
+            for rank, output in enumerate(translation.n_best or (translation,))
+            if output.pieces
+        }
         return [
             [self._node(tree, step, index, node, ranks) for index, node in enumerate(nodes)]
             for step, nodes in enumerate(tree.steps)
@@ -185,7 +189,7 @@ class AttentionJob(UnsplitJob):
     """The attention of a model while it writes given tokens."""
 
     model: ServedModel[TextGenerator]
-    words: bool = True
+    words: bool | None = None
     kind: MapKind = "cross"
 
     def size(self, output: ForcedOutput) -> int:

@@ -14,6 +14,8 @@ from jumok.data import Pair
 from jumok.data.word_links import Link, format_word_links
 from jumok.serve.models import ServedModel
 from jumok.tasks.captioner import Caption
+from jumok.tasks.results import Languages
+from jumok.tasks.translation_warnings import WarningKind
 from jumok.tasks.translator import Translation
 
 SCORE_DIGITS = 4
@@ -83,6 +85,8 @@ class TextRequest(Message):
     text: Text
     model: ModelName = None
     tag: TagName = None
+    from_language: FromLanguage = None
+    to_language: ToLanguage = None
     beam: Beam = None
     n_best: NBest = 1
 
@@ -111,10 +115,15 @@ class AttentionRequest(Message):
         MapKind,
         Field(description="`cross`: attention to the source; `encoder`, `decoder`: self-attention of a Transformer."),
     ] = "cross"
-    words: Annotated[bool, Field(description="Weights of words; false for tokens.")] = True
+    words: Annotated[
+        bool | None,
+        Field(description="Weights of words; false for tokens. Defaults to tokens for a tokenizer of letters."),
+    ] = None
     tokens: Annotated[bool, Field(description="With `words`, also return the weights of tokens.")] = False
     model: ModelName = None
     tag: TagName = None
+    from_language: FromLanguage = None
+    to_language: ToLanguage = None
     beam: Beam = None
 
     @model_validator(mode="after")
@@ -144,6 +153,13 @@ class AlignRequest(Message):
         Field(ge=0, description="The head to align with, counted from 0; a layer alone uses the mean of its heads."),
     ] = None
     model: ModelName = None
+    from_language: FromLanguage = None
+    to_language: ToLanguage = None
+
+
+def languages_of(request: TranslateRequest | TextRequest | AttentionRequest | AlignRequest) -> Languages:
+    """The languages of the text and its translation; None for those of the model."""
+    return request.from_language, request.to_language
 
 
 class Hypothesis(Message):
@@ -166,8 +182,12 @@ class Warning(Message):
     """A reason to doubt a translation."""
 
     kind: Annotated[
-        Literal["length", "words"],
-        Field(description="`length`: a sentence is longer than the training data; `words`: most words are unknown."),
+        WarningKind,
+        Field(
+            description="`length`: a sentence is longer than the training data; `words`: most words are unknown; "
+            "`tag`: the text begins with a tag, such as `>>kor<<`, that the model does not have; `output`: the "
+            "translation consists mostly of unknown tokens."
+        ),
     ]
     message: str
 
@@ -192,11 +212,11 @@ class TranslationAnswer(Message):
             text=translation.text,
             score=round(translation.score, SCORE_DIGITS),
             parts=len(translation.pieces),
-            pieces=[TextPart(source=part, text=decode(ids), ids=list(ids)) for part, ids in translation.pieces],
+            pieces=[TextPart(source=part, text=decode(ids), ids=list(ids)) for part, ids, _ in translation.pieces],
             warnings=[Warning(kind=kind, message=message) for kind, message in translation.warnings().items()],
             n_best=[
-                Hypothesis(text=one.text, score=round(one.score, SCORE_DIGITS), ids=_whole_ids(one))
-                for one in translation.n_best or (translation,)
+                Hypothesis(text=output.text, score=round(output.score, SCORE_DIGITS), ids=_whole_ids(output))
+                for output in translation.n_best or (translation,)
             ],
         )
 
@@ -220,8 +240,8 @@ class CaptionAnswer(Message):
     def of(cls, caption: Caption, model: ServedModel[Any]) -> "CaptionAnswer":
         """The message for a caption."""
         best = [
-            Hypothesis(text=one.text, score=round(one.score, SCORE_DIGITS), ids=list(one.ids))
-            for one in caption.n_best or (caption,)
+            Hypothesis(text=output.text, score=round(output.score, SCORE_DIGITS), ids=list(output.ids))
+            for output in caption.n_best or (caption,)
         ]
         return cls(model=model.name, text=caption.text, score=best[0].score, n_best=best)
 
@@ -282,7 +302,7 @@ def attention_answer(model: ServedModel[Any], attention: AttentionMap, text: str
 
 
 class AlignAnswer(Message):
-    """Links between words, as [source, target], counted from 0."""
+    """Links between words, or tokens if the tokenizer is of letters, as [source, target], counted from 0."""
 
     model: str
     source: list[str]
@@ -294,11 +314,12 @@ class AlignAnswer(Message):
 
     @classmethod
     def of(cls, model: ServedModel[Any], pair: Pair, links: Collection[Link], used: AlignmentHead) -> "AlignAnswer":
-        """The message for an alignment; words are separated by white space."""
+        """The message for an alignment of words, separated by white space, or of the tokens of a model of letters."""
+        source, target = model.aligner.units(pair)
         return cls(
             model=model.name,
-            source=pair.source.split(),
-            target=pair.target.split(),
+            source=source,
+            target=target,
             links=[list(link) for link in sorted(links)],
             pharaoh=format_word_links(links),
             layer=used.layer,
@@ -336,9 +357,12 @@ class ModelAnswer(Message):
     parameters: int
     source_language: str | None
     target_language: str | None
+    source_languages: Annotated[list[str], Field(description="Languages that `from` may name; none if it has one.")]
+    target_languages: Annotated[list[str], Field(description="Languages that `to` may name; none if it has one.")]
     layers: Annotated[int, Field(description="Layers that attend to the source; 0 for a model without attention.")]
     heads: int
     kinds: Annotated[list[MapKind], Field(description="Kinds of attention that can be shown.")]
+    letters: Annotated[bool, Field(description="Whether a tokenizer is of letters; maps are then between tokens.")]
     longest: Annotated[int | None, Field(description="Tokens that a translator reads at once; longer texts are split.")]
     beam: Annotated[int, Field(description="Default beam size.")]
     corpus: Annotated[str | None, Field(description="The built-in corpus that the model was trained on, if any.")]
@@ -350,15 +374,19 @@ class ModelAnswer(Message):
         """The message for a model."""
         generator = model.generator
         source, target = generator.languages
+        sources, targets = generator.language_choices
         return cls(
             name=model.name,
             task=model.task,
             parameters=model.parameters,
             source_language=source,
             target_language=target,
+            source_languages=sources,
+            target_languages=targets,
             layers=model.layers,
             heads=model.heads,
             kinds=list(model.kinds),
+            letters=generator.of_letters,
             longest=generator.longest,
             beam=generator.decoding.beam,
             corpus=generator.corpus or None,

@@ -69,7 +69,7 @@ class Ticket:
             self.future.set_exception(error)
 
 
-class Piece(NamedTuple):
+class WorkPiece(NamedTuple):
     """A part of an item, computed in one call."""
 
     ticket: Ticket
@@ -87,7 +87,7 @@ class Submission:
         self.job = self.tickets[0].job
         self.attained = 0
         """The tokens computed so far, or being computed."""
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[WorkPiece] = deque()
 
     @property
     def waiting(self) -> int:
@@ -106,7 +106,7 @@ class Submission:
         pieces = [piece.ticket for piece in list(self._pieces)]
         return all(ticket.done for ticket in [*list(self.tickets), *pieces])
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self) -> WorkPiece | None:
         """The next piece, which stays in the queue; called only by the thread that computes."""
         while True:
             while self._pieces and self._pieces[0].ticket.done:
@@ -116,7 +116,7 @@ class Submission:
             self._split(self.tickets[0])
             self.tickets.popleft()  # only now: one of the two deques has it at every moment
 
-    def take(self) -> Piece:
+    def take(self) -> WorkPiece:
         """Remove the next piece and return it."""
         piece = self._pieces.popleft()
         self.attained += piece.size
@@ -133,7 +133,7 @@ class Submission:
             return
         ticket.results = [None] * len(contents)
         pieces = enumerate(zip(contents, sizes, strict=True))
-        self._pieces.extend(Piece(ticket, number, content, size) for number, (content, size) in pieces)
+        self._pieces.extend(WorkPiece(ticket, number, content, size) for number, (content, size) in pieces)
 
 
 class ClientQueues:
@@ -167,17 +167,19 @@ class ClientQueues:
             return []
         client, submissions = next(iter(self.clients.items()))
         first = min(submissions, key=lambda submission: submission.attained)
-        alike = [[one for one in submissions if one.job == first.job] for submissions in self.clients.values()]
+        alike = [
+            [waiting for waiting in submissions if waiting.job == first.job] for submissions in self.clients.values()
+        ]
         self.clients[client] = self.clients.pop(client)
         return [submissions for submissions in alike if submissions]
 
 
-def next_batch(alike: list[list[Submission]], *, tokens: int, cost: float) -> list[Piece]:
+def next_batch(alike: list[list[Submission]], *, tokens: int, cost: float) -> list[WorkPiece]:
     """Pieces of each client in turn, as many as the tokens and the cost of a batch allow; at least one.
 
     The first piece of every submission may exceed the cost, up to `CROWD` times: whoever would wait is in the batch.
     """
-    batch: list[Piece] = []
+    batch: list[WorkPiece] = []
     begun: set[Submission] = set()
     turns = deque([(one.attained, number, one) for number, one in enumerate(submissions)] for submissions in alike)
     for waiting in turns:

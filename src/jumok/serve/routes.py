@@ -32,6 +32,7 @@ from jumok.serve.messages import (
     TranslateRequest,
     TranslationAnswer,
     attention_answer,
+    languages_of,
 )
 from jumok.serve.models import ServedModel
 from jumok.serve.service import Service
@@ -71,10 +72,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/translate")
     async def translate(body: TranslateRequest, request: Request) -> TranslateAnswer:
         """Translate one or more texts; the translations have the order of the texts."""
-        languages = body.from_language, body.to_language
-        if any(languages):  # whose tokenizers may take a moment
-            await run_in_threadpool(service.translator(body.model).between, languages)
-        job = service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages)
+        job = await service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages_of(body))
         texts = [body.text] if isinstance(body.text, str) else body.text
         translations = await service.translations(request, job, texts)
         answers = [TranslationAnswer.of(translation, job.model) for translation in translations]
@@ -83,7 +81,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/stream", response_class=Response, responses={200: EVENTS})
     async def stream(body: TextRequest, request: Request) -> StreamingResponse:
         """Translate one text and stream it: server-sent events `partial` with the best output so far, then `done`."""
-        job = service.translation_job(body.model, body.beam, body.n_best, body.tag)
+        job = await service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages_of(body))
         service.limits.check_texts([body.text])
         opened = await open_stream(service, job, body.text, request)
         return StreamingResponse(send_events(service, job, opened), media_type="text/event-stream")
@@ -91,7 +89,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/beam")
     async def beam(body: TextRequest, request: Request) -> BeamAnswer:
         """Return the beam search as a tree: the hypotheses that each step kept, with their parents and scores."""
-        job = service.translation_job(body.model, body.beam, body.n_best, body.tag)
+        job = await service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages_of(body))
         service.limits.check_texts([body.text])
         watcher = SearchWatcher(job.model)
         (translation,) = await service.results(request, job, [SourceText(body.text, watcher)])
@@ -104,7 +102,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/align")
     async def align(body: AlignRequest, request: Request) -> AlignAnswer:
         """Align the words of a sentence and its translation by the attention of the model."""
-        model = service.translator(body.model)
+        model = await service.translator_between(body.model, languages_of(body))
         service.limits.check_texts([body.source, body.target])
         model.check_attention()
         model.generator.check_source(body.source)
@@ -206,7 +204,7 @@ async def _translation_attention(
     service: Service, body: AttentionRequest, request: Request, text: str
 ) -> AttendedOutput:
     service.limits.check_texts([text, body.target or ""])
-    job = service.translation_job(body.model, body.beam, 1, body.tag)
+    job = await service.translation_job(body.model, body.beam, 1, body.tag, languages=languages_of(body))
     job.model.check_attention(body.kind)
     tagged = job.model.generator.tagged(text, body.tag)
     job.model.generator.check_source(tagged)
@@ -223,6 +221,7 @@ async def _caption_attention(
 ) -> AttendedOutput:
     service.limits.check_texts([body.target or ""])
     job = service.caption_job(body.model, body.beam, 1)
+    job.model.between(languages_of(body))  # which refuses them: a caption has no languages to choose from
     job.model.check_attention(body.kind)
     ids = _given_ids(job.model, body)
     image = await service.image(content)

@@ -70,7 +70,7 @@ def server_config(
     )
     for name in ("uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
-        if not any(isinstance(one, RepeatFilter) for one in logger.filters):
+        if not any(isinstance(log_filter, RepeatFilter) for log_filter in logger.filters):
             logger.addFilter(RepeatFilter())
     return config
 

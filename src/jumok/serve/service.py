@@ -114,7 +114,14 @@ class Service:
         """The captioner of that name, or the first one."""
         return find_model(self.models, name, "image")
 
-    def translation_job(
+    async def translator_between(self, name: str | None, languages: Languages) -> ServedModel[Translator]:
+        """The translator of that name, or the first one, between two of its languages."""
+        model = self.translator(name)
+        if languages == ANY:
+            return model
+        return await run_in_threadpool(model.between, languages)  # whose tokenizers may take a moment
+
+    async def translation_job(
         self,
         model: str | None,
         beam: int | None,
@@ -124,7 +131,7 @@ class Service:
         languages: Languages = ANY,
     ) -> TranslationJob:
         """A translation within the limits."""
-        translator = self.translator(model).between(languages)
+        translator = await self.translator_between(model, languages)
         translator.generator.tagged("", tag)  # an unknown tag is refused at once
         return TranslationJob(translator, self._beam(translator, beam, n_best), n_best, tag)
 
@@ -176,8 +183,8 @@ class Service:
 
     def count(self, model: ServedModel[Translator], translations: Sequence[Translation]) -> None:
         """Count the tokens of translations."""
-        pieces = [piece for translation in translations for piece in translation.pieces]
-        source, target = sum(model.generator.size(text) for text, _ in pieces), sum(len(ids) for _, ids in pieces)
+        parts = [part for translation in translations for part in translation.pieces]
+        source, target = sum(len(part.source_ids) for part in parts), sum(len(part.ids) for part in parts)
         self.metrics.count_tokens(model.name, source=source, target=target)
 
     async def wait_for(self, request: Request, answer: asyncio.Future[Result]) -> Result:

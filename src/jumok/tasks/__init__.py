@@ -1,10 +1,10 @@
 """Tasks: translation, captioning and node classification; finding the task of a recipe or of a model folder."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import torch
 
@@ -12,11 +12,13 @@ from jumok.devices import find_device
 from jumok.errors import ArgumentError, ModelError
 from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.recipe import parse_overrides, parse_recipe, read_tables, sections
-from jumok.tasks.captioning import CAPTIONING
+from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import CAPTIONING, CaptioningTask
 from jumok.tasks.ensembles import read_ensemble
-from jumok.tasks.node_classification import NODE_CLASSIFICATION
+from jumok.tasks.node_classification import NODE_CLASSIFICATION, NodeClassificationTask, NodeClassifier
 from jumok.tasks.task import Task, read_trained
-from jumok.tasks.translation import TRANSLATION
+from jumok.tasks.translation import TRANSLATION, TranslationTask
+from jumok.tasks.translator import Translator
 
 __all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION"]
 __all__ += ["load", "load_trained", "make_recipe", "read_recipe", "read_task", "task_in", "task_of"]
@@ -46,15 +48,27 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | Iterable[str] =
     return parse_recipe(cls, tables, parse_overrides(overrides), origin=path, variables=variables)
 
 
-def load(
-    folder: str | Path | Sequence[str | Path] = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None
-) -> Any:
+Folders: TypeAlias = "str | Path | Sequence[str | Path]"
+"""A model folder, or those of an ensemble."""
+
+
+@overload
+def load(*, device: str = "auto") -> Translator: ...
+@overload
+def load(folder: Folders, *, device: str = "auto", task: TranslationTask) -> Translator: ...
+@overload
+def load(folder: Folders, *, device: str = "auto", task: CaptioningTask) -> Captioner: ...
+@overload
+def load(folder: Folders, *, device: str = "auto", task: NodeClassificationTask) -> NodeClassifier: ...
+@overload
+def load(folder: Folders = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any: ...
+def load(folder: Folders = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any:
     """Load a model folder, onto a GPU if there is one: a Translator, a Captioner or a NodeClassifier.
 
     Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
     A list of folders is an ensemble: a Translator that predicts the mean of what several models predict.
     """
-    if not isinstance(folder, str | Path):
+    if isinstance(folder, Collection) and not isinstance(folder, str):
         if len(folder) != 1:
             return TRANSLATION.predictor(read_ensemble(folder, find_device(device)))
         (folder,) = folder

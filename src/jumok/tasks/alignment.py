@@ -26,6 +26,9 @@ from jumok.tasks.translator import TrainedTranslator
 Development = tuple[Sequence[Pair], Sequence[Gold]]
 """Sentence pairs with gold links, on which to choose a layer and a head."""
 
+NAMES = {"char": "letters", "word": "words"}
+"""What the tokens of a tokenizer are."""
+
 
 class AlignmentOptions(NamedTuple):
     """How to align; a layer, head or shift of None is chosen on the data."""
@@ -36,8 +39,10 @@ class AlignmentOptions(NamedTuple):
     head: int | None = None
     shift: bool | None = None
     symmetrise: str = "grow-diag"
+    tokens: bool | None = None
+    """Align tokens instead of words; None aligns tokens if the tokenizer is of letters."""
     languages: Languages = ANY
-    """Those of source and target, for a model of several."""
+    """The languages of source and target, for a multilingual model."""
 
     def check(self) -> None:
         """Refuse unknown methods before anything is loaded."""
@@ -65,6 +70,10 @@ def make_aligner(
     """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`."""
     options.check()
     forward = TRANSLATION.load(model, device=device).between(*options.languages).trained
+    if options.tokens is None:
+        options = options._replace(tokens=forward.tokenizers.of_letters)
+    if options.tokens:
+        say(f"the numbers count tokens, from 0: {_kinds_of_tokens(forward)}; --words counts words")
     if reverse is None:
         head = _choose(forward, options, _sample(pairs), dev, watch)
         say(f"aligning with {head}")
@@ -73,6 +82,8 @@ def make_aligner(
     if other.trained.tokenizers.source.languages:
         other = other.between(*options.languages[::-1])
     backward = other.trained
+    if options.tokens and not _cut_alike(forward, backward):
+        raise ArgumentError(f"{model} and {reverse} cut texts into different tokens; align words instead: --words")
     heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch)
     for folder, head in zip((model, reverse), heads, strict=True):
         say(f"aligning with {head} of {folder}")
@@ -84,18 +95,20 @@ def make_aligner(
 def default_aligner(trained: TrainedTranslator) -> Aligner:
     """An aligner with the guided head, else with the one that aligns best on the model's built-in corpus, if any."""
     guided = guided_head(trained.model, trained.recipe.training.guide)
-    return Aligner(trained.model, trained.tokenizers, guided or _corpus_head(trained))
+    head, tokens = guided or _corpus_head(trained), trained.tokenizers.of_letters
+    return Aligner(trained.model, trained.tokenizers, head, tokens=tokens)
 
 
 def _corpus_head(trained: TrainedTranslator) -> AlignmentHead:
     """The head that `jumok align` chooses on the built-in corpus of the model; the usual one for other data."""
     heads, data = alignment_heads(trained.model), trained.recipe.data
     if not data.corpus:
-        return default_head(heads, recurrent=trained.recipe.decoder.kind == "rnn")
+        return default_head(heads, recurrent=trained.recipe.decoder.kind != "transformer")
     sample = corpus_pairs(
         data.corpus, SAMPLE, split="valid", source=data.locales[0], target=data.locales[1], longest=data.longest
     )
-    return choose_head(trained.model, trained.tokenizers, list[Pair](sample), heads)
+    tokens = trained.tokenizers.of_letters
+    return choose_head(trained.model, trained.tokenizers, list[Pair](sample), heads, tokens=tokens)
 
 
 def candidates(trained: TrainedTranslator, options: AlignmentOptions) -> list[AlignmentHead]:
@@ -136,6 +149,7 @@ def _choose(
         gold=gold,
         method=method,
         threshold=threshold,
+        tokens=bool(options.tokens),
         watch=lambda weights: iter(watch(weights, "choosing a head", len(sample))),
     )
 
@@ -160,6 +174,7 @@ def _choose_both(
             direction,
             own_heads,
             *options.extraction,
+            tokens=bool(options.tokens),
             watch=lambda weights: iter(watch(weights, "choosing a head", len(pairs))),
         )
         for trained, direction, own_heads in (
@@ -171,7 +186,22 @@ def _choose_both(
 
 
 def _aligner(trained: TrainedTranslator, head: AlignmentHead, options: AlignmentOptions) -> Aligner:
-    return Aligner(trained.model, trained.tokenizers, head, *options.extraction)
+    return Aligner(trained.model, trained.tokenizers, head, *options.extraction, tokens=bool(options.tokens))
+
+
+def _kinds_of_tokens(trained: TrainedTranslator) -> str:
+    """Such as "letters of the source, words of the target"."""
+    source, target = (NAMES.get(side.kind, "subwords") for side in trained.tokenizers)
+    return f"{source} of the source, {target} of the target"
+
+
+def _cut_alike(forward: TrainedTranslator, backward: TrainedTranslator) -> bool:
+    """Whether models of opposite directions cut a text of either language into the same tokens."""
+    sides = zip(forward.tokenizers, reversed(backward.tokenizers), strict=True)
+    return all(
+        (mine.kind, mine.normaliser, mine.letters.pieces) == (theirs.kind, theirs.normaliser, theirs.letters.pieces)
+        for mine, theirs in sides
+    )
 
 
 def _sample(pairs: Sequence[Pair]) -> list[Pair]:

@@ -99,8 +99,8 @@ class Captioner(TextGenerator):
         while batch := list(islice(images, self.batch)):
             pixels = self._tensor([self.model_image(image) for image in batch])
             wanted = 1 if n_best == 1 else None
-            found = search(self.trained.model, (pixels,), SPECIALS, config, n_best=wanted)
-            for image, hypotheses in zip(batch, found, strict=True):
+            results = search(self.trained.model, (pixels,), SPECIALS, config, n_best=wanted)
+            for image, hypotheses in zip(batch, results, strict=True):
                 yield self._caption(image, hypotheses, n_best)
 
     def attention(self, image: Picture, caption: str, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
@@ -111,9 +111,10 @@ class Captioner(TextGenerator):
 
     @torch.no_grad()
     def map_of(
-        self, source: Picture, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross"
+        self, source: Picture, ids: Sequence[int], *, words: bool | None = None, kind: MapKind = "cross"
     ) -> AttentionMap:
-        """The map of a caption by its tokens, from one teacher-forced pass over it."""
+        """The map of a caption by its tokens, from one teacher-forced pass over it; between words by default."""
+        words = words is not False
         if not ids:
             raise ArgumentError("there is no attention to show: the caption is empty")
         pixels, model = _pixels(source), self.trained.model
@@ -145,7 +146,7 @@ class Captioner(TextGenerator):
         return rows * columns
 
     def check_source(self, source: Picture) -> None:
-        """Every image has an attention map."""
+        """Accept every image: each has an attention map."""
 
     def smallest_source(self) -> tuple[Tensor]:
         """A black image."""
@@ -182,7 +183,7 @@ class Captioner(TextGenerator):
             raise ArgumentError("no caption keeps to decoding.min_length and decoding.no_repeat; lower one of them")
         name = str(image) if isinstance(image, str | Path) else ""
         decode = self.tokenizer.decode
-        ranked = (Caption(name, decode(ids), score, (), tuple(ids), image, self) for ids, score in hypotheses)
+        ranked = (Caption(name, decode(ids), score, (), tuple(ids), image, self) for ids, score, _ in hypotheses)
         return best_outputs(ranked, n_best)
 
 

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from jumok.analysis.scores.metrics import Watch, unwatched
-from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerPair
+from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizer_pair import SHARED, TokenizerPair
 from jumok.errors import ConfigError, TrainingError
 from jumok.images.encoder import GridEncoder, ImageCaptioner, build_captioner
 from jumok.images.files import Pixels
@@ -31,7 +32,7 @@ from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
 from jumok.training.processes import here
 
 
-class HeldOut(NamedTuple):
+class HeldOutImages(NamedTuple):
     """What a validation captions."""
 
     batches: ImageBatches
@@ -54,7 +55,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 
     def check(self, recipe: CaptionRecipe, run: RunContext) -> None:
-        """A new run needs enough memory, a resumed one the images it began with."""
+        """A new run needs enough memory, a resumed run the images that it started with."""
         build = partial(build_captioner, side=recipe.images.size, vocabulary=1)  # at least; its size is not known yet
         check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
         if run.resumed and (why := why_outdated(run.data, recipe.images, recipe.tokenizer)):
@@ -95,6 +96,10 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
             doubly_stochastic=config.doubly_stochastic,
         )
 
+    def width(self, model: ImageCaptioner) -> int:
+        """That of a region's vector."""
+        return model.encoder.width
+
     def size(self, batch: ImageBatch) -> str:
         """In images and tokens."""
         count, _, side, _ = batch.images.shape
@@ -110,7 +115,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
             )
         return [_cut(batch, 0, count // 2), _cut(batch, count // 2, count)]
 
-    def validate(self, trained: TrainedCaptioner, held_out: HeldOut) -> dict[str, float]:
+    def validate(self, trained: TrainedCaptioner, held_out: HeldOutImages) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of captions by beam search."""
 
         def caption(images: Sequence[Pixels]) -> list[str]:
@@ -145,7 +150,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
             "parameters": parameters(trained.model),
             "image": f"{recipe.images.size} × {recipe.images.size} pixels",
             "regions": f"{rows} × {columns}",
-            "tokenizer": tokenizer_in_words(recipe.tokenizer),
+            "tokenizer": tokenizer_in_words(recipe.tokenizer, trained.tokenizer),
             "vocabulary": trained.tokenizer.size,
             "trained on": recipe.images.origin,
         }
@@ -181,11 +186,11 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         return output.select(options.layer, options.head)
 
 
-def held_out_images(recipe: CaptionRecipe, prepared: PreparedImages) -> HeldOut:
+def held_out_images(recipe: CaptionRecipe, prepared: PreparedImages) -> HeldOutImages:
     """The validation images and their captions."""
     rewritten = prepared.tokenizer.normaliser.rewritten
     references = [[rewritten(right) for right in rights] for rights in prepared.references]
-    return HeldOut(ImageBatches(prepared.valid, recipe.batch), prepared.valid.images, references)
+    return HeldOutImages(ImageBatches(prepared.valid, recipe.batch), prepared.valid.images, references)
 
 
 def caption_loss(

@@ -7,7 +7,7 @@ from jumok.analysis.curves.gradient_reach import Ends, Reach, batches_of, reach_
 from jumok.analysis.curves.step_times import StepTime, step_times
 from jumok.analysis.draw.chart import LineChart, charts_bytes
 from jumok.analysis.report.numbers import System
-from jumok.analysis.scores.length_bands import EDGES, Band, joined, score_bands
+from jumok.analysis.scores.length_bands import EDGES, Band, join_texts, score_bands
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
@@ -20,7 +20,7 @@ CHART_KINDS = (".svg", ".png", ".pdf")
 def read_joined(source: str, reference: str | None, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
     """A test set whose texts are joined: for each size n, every n consecutive sentences as one text."""
     sources, references = read_test_set(source, reference)
-    sources, references = joined(sources, sizes), joined(references, sizes)
+    sources, references = join_texts(sources, sizes), join_texts(references, sizes)
     if not sources:
         raise ArgumentError(f"there is nothing to compare on: {source} has too few sentences")
     return sources, references
@@ -60,7 +60,7 @@ def gradient_by_distance(
     """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
     curves = {}
     for name, folder in models.items():
-        model, recipe, tokenizers = TRANSLATION.load(folder, device=device).trained
+        model, recipe, tokenizers, _ = TRANSLATION.load(folder, device=device).trained
         if untrained:
             model = TRANSLATION.new_model(recipe, tokenizers).to(next(model.parameters()).device)
         batches = list(batches_of(tokenizers, sources, references, shortest=shortest, most=sentences))

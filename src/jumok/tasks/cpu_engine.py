@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,6 +13,8 @@ from torch import Tensor
 from jumok.analysis.alignment.shortlist import MOST_PAIRS, ROUNDS, make_shortlist
 from jumok.data import TokenizerPair
 from jumok.data.dataset import Dataset
+from jumok.data.prepare import train_stores
+from jumok.data.sources import DataConfig
 from jumok.decoding.config import DecodingConfig, Precision
 from jumok.decoding.ctranslate2_engine import SHORTLIST, CTranslate2Engine, can_search, is_installed, why_it_fails
 from jumok.decoding.ctranslate2_model import why_not, write_model
@@ -26,8 +29,8 @@ from jumok.models.rnn.decoder import RnnDecoder
 from jumok.progress import ProgressBars
 from jumok.screen import to_screen
 
-TRAINING_TEXT = ("data/train.store", "data/mix-*.train.store")
-"""The prepared training text of a folder: one dataset, or one for each corpus of a mixture."""
+TRAINING_TEXT = "data"
+"""The folder of the prepared training text in a model folder."""
 LARGE = 100_000_000
 """Weights whose export takes a second or more."""
 
@@ -41,8 +44,8 @@ class Refused(NamedTuple):
 class CpuEngines:
     """The engines of one loaded model, each made when it is first needed and again when its weights have changed."""
 
-    def __init__(self, model: EncoderDecoder, tokenizers: TokenizerPair, folder: Path | None) -> None:
-        self.model, self.tokenizers = model, tokenizers
+    def __init__(self, model: EncoderDecoder, tokenizers: TokenizerPair, data: DataConfig, folder: Path | None) -> None:
+        self.model, self.tokenizers, self.data = model, tokenizers, data
         self.folder = None if folder is None or folder.resolve() == BUNDLED.resolve() else folder
         self.is_loaded = folder is not None
         self.made: dict[Precision, tuple[int, CTranslate2Engine | Refused]] = {}
@@ -60,10 +63,14 @@ class CpuEngines:
         asked = config.engine == "ctranslate2"
         if config.engine == "jumok" or not (asked or self.is_loaded) or config.precision in ("fp16", "bf16"):
             return None
-        if asked and (reason := self._why_not()) is not None:
+        # A hook, such as that of `jumok.record`, needs the modules to run.
+        is_ours = watched or not can_search(config, n_best) or _has_hooks(self.model)
+        if is_ours and not asked:
+            return None
+        reason = self._why_not()
+        if reason is not None and asked:
             raise ArgumentError(f'engine = "ctranslate2", but {reason}; use engine = "auto"')
-        # A hook, such as that of `jumok.record`, waits for the modules to run.
-        if watched or not can_search(config, n_best) or self._why_not() is not None or _has_hooks(self.model):
+        if is_ours or reason is not None:
             return None
         engine = self._made("int8" if config.precision == "int8" else "float32")
         if not isinstance(engine, Refused):
@@ -102,6 +109,11 @@ class CpuEngines:
             return "ensembles run on jumok's own engine"
         if (reason := why_not(self.model)) is not None:
             return reason
+        return self._repeated_piece
+
+    @cached_property
+    def _repeated_piece(self) -> str | None:
+        """The engine tells tokens apart by their pieces."""
         for name, tokenizer in zip(("source", "target"), self.tokenizers, strict=True):
             if len(set(tokenizer.pieces)) != tokenizer.size:
                 return f"the tokenizer of the {name} has the same piece twice"
@@ -144,11 +156,11 @@ class CpuEngines:
         return [hash_of("\n".join(side.pieces)) for side in self.tokenizers]
 
     def shortlist(self) -> Shortlist | None:
-        """That of the model's folder, made now if the training text is still there."""
+        """The shortlist in the model's folder, made now if the training text is still there."""
         if self.folder is None:
             return None
-        path, texts = self.folder / FILE, [text for name in TRAINING_TEXT for text in sorted(self.folder.glob(name))]
-        if (known := read_shortlist(path, self.tokenizers)) is not None or not texts:
+        path, texts = self.folder / FILE, train_stores(self.folder / TRAINING_TEXT, self.data)
+        if (known := read_shortlist(path, self.tokenizers)) is not None or not all(text.exists() for text in texts):
             return known
         to_screen(f"finding the likely translations of every word in {texts[0].parent}, once")
         try:
@@ -174,7 +186,7 @@ def shortlist_of(datasets: Sequence[Dataset], tokenizers: TokenizerPair) -> Shor
 
 
 def _is_between(shortlist: Shortlist, tokenizers: TokenizerPair) -> bool:
-    """Whether it was made from text between these languages, in models that have several."""
+    """Whether it was made from text between these languages, in multilingual models."""
     source, target = (set(tokenizer.language_ids) for tokenizer in tokenizers)
     return source <= shortlist.likely.keys() and target <= shortlist.always
 

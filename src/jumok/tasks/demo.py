@@ -18,10 +18,10 @@ from jumok.model_folder import COMING, NEW_WEIGHTS
 from jumok.recipe import parse_recipe
 from jumok.soft_database import Answer, SoftDatabase
 from jumok.tasks.recipes import TranslationRecipe
-from jumok.tasks.run import train
+from jumok.tasks.run import Run, train
 from jumok.tasks.translator import Translator
 from jumok.training.progress import report_to_stderr
-from jumok.training.resume import BESIDE, WRITTEN, only_here
+from jumok.training.resume import BESIDE, WRITTEN, folder_lock
 
 SURNAMES = [
     ("Zhang", "Aston"),
@@ -72,7 +72,7 @@ class RegressionDemo:
 
 def demonstrate_regression(out: Path) -> RegressionDemo:
     """Fit every kernel, query the database, and draw the pictures into `out`."""
-    # Here because scikit-learn and matplotlib are optional.
+    # Imported here because scikit-learn and matplotlib are optional.
     from jumok.regression.estimator import KernelRegressor
     from jumok.regression.picture import KERNELS, NoisySine, draw_bandwidths, draw_kernels
 
@@ -92,7 +92,8 @@ ENOUGH_STEPS = 400
 """Steps below which neither model has learnt enough to be compared."""
 BANDS = (4, 8, 12, 16)
 EXAMPLE = "Friday, December 23, 1988"
-EXAMPLES = (EXAMPLE, "3 hours, 25 minutes", "18 weeks ago", "Italy, Kenya, Peru, Japan, Spain, Chile, and India")
+EXAMPLES = (EXAMPLE, "3 hours, 25 minutes", "18 weeks ago")
+LIST = "Italy, Kenya, Peru, Japan, Spain, Chile, and India"
 FIXED, ATTENTION, PICTURE = "fixed", "attention", "attention.svg"
 
 
@@ -108,10 +109,15 @@ class TranslationDemo:
     """A source and its translations by both models."""
     map: AttentionMap
     picture: Path
+    steps: int
+    """Training steps of each of the two models."""
+    planned: int
+    """The same, unless the time limit of the first model came before."""
 
     def as_plain(self) -> dict[str, Any]:
         """The results for JSON."""
         return {
+            "steps": self.steps,
             "exact_match": self.exact,
             "by_length": [
                 {"tokens": name, "sentences": count, "fixed": fixed, "attention": attention}
@@ -127,17 +133,27 @@ class TranslationDemo:
 def demonstrate_translation(
     out: Path, *, steps: int, minutes: float, say: Callable[[str], None] = lambda message: None
 ) -> TranslationDemo:
-    """Train a model with a fixed context and one with attention into `out`, and compare them."""
+    """Train a model with a fixed context and one with attention into `out`, for as many steps, and compare them.
+
+    The first stops after `minutes`; the second has no time limit, so that it gets every step that the first got.
+    """
     say("training the fixed-context model ...")
-    fixed = train_model(demo_recipe("none", steps, minutes), out / FIXED, say)
+    first = train_demo_model(demo_recipe("none", steps, minutes), out / FIXED, say)
+    reached = first.state.step
+    for message in slow_machine_messages(reached, steps, minutes):
+        say(message)
     say("training the model with attention ...")
-    attention = train_model(demo_recipe("additive", steps, minutes), out / ATTENTION, say)
+    second = train_demo_model(demo_recipe("additive", reached, minutes=0), out / ATTENTION, say)
+    fixed: Translator = first.model
+    attention: Translator = second.model
     say(f"translating {TEST_SENTENCES} unseen values with both ...")
     pairs = list(corpus_pairs("cldr", TEST_SENTENCES, split="test"))
     matches = {"fixed": _exact_matches(fixed, pairs), "attention": _exact_matches(attention, pairs)}
     lengths = [len(attention.trained.tokenizers.source.encode(pair.source)) - 2 for pair in pairs]
     fixed_bands, attention_bands = (by_length(lengths, matches[name], BANDS) for name in ("fixed", "attention"))
-    translations, attention_translations = fixed.translate(EXAMPLES), attention.translate(EXAMPLES)
+    forgotten = (pair.source for pair, without, found in zip(pairs, *matches.values(), strict=True) if found > without)
+    examples = (*EXAMPLES, next(forgotten, LIST))
+    translations, attention_translations = fixed.translate(examples), attention.translate(examples)
     shown = attention_translations[0].attention()
     draw.save(shown, out / PICTURE, title=f"{EXAMPLE} → {attention_translations[0].text}")
     return TranslationDemo(
@@ -148,10 +164,12 @@ def demonstrate_translation(
         ],
         examples=[
             (text, without.text, with_attention.text)
-            for text, without, with_attention in zip(EXAMPLES, translations, attention_translations, strict=True)
+            for text, without, with_attention in zip(examples, translations, attention_translations, strict=True)
         ],
         map=shown,
         picture=out / PICTURE,
+        steps=reached,
+        planned=steps,
     )
 
 
@@ -184,7 +202,7 @@ def demo_recipe(attention: str, steps: int, minutes: float) -> TranslationRecipe
     )
 
 
-def train_model(recipe: TranslationRecipe, folder: Path, say: Callable[[str], None]) -> Translator:
+def train_demo_model(recipe: TranslationRecipe, folder: Path, say: Callable[[str], None]) -> Run:
     """Train a model into `folder`, which keeps an earlier demo's model until the new one is complete."""
     report = report_to_stderr()
     report.resumes = False
@@ -193,19 +211,16 @@ def train_model(recipe: TranslationRecipe, folder: Path, say: Callable[[str], No
         if run.stopped == "interrupted":
             say(f"the demo was stopped: {folder} is unchanged, and the next demo starts from the beginning")
             raise KeyboardInterrupt
-    steps, wanted, minutes = run.state.step, recipe.training.steps, recipe.training.minutes
-    for message in slow_machine_messages(steps, wanted, minutes):
-        say(message)
-    translator: Translator = run.model
-    return translator
+    return run
 
 
 def slow_machine_messages(steps: int, wanted: int, minutes: float) -> Iterator[str]:
     """What it means for the results if a slow machine did not reach the wanted number of steps."""
     if steps < wanted:
         yield (
-            f"only {steps:,} of {wanted:,} steps in {minutes:g} minutes: the machine is slow or busy; the demo goes on "
-            f"with the model as it is, and `jumok demo --minutes {max(5.0, 4 * minutes):g}` gives it more time"
+            f"only {steps:,} of {wanted:,} steps in {minutes:g} minutes: the machine is slow or busy; the model with "
+            "attention will be trained for as many, and "
+            f"`jumok demo --minutes {max(5.0, 4 * minutes):g}` gives both more time"
         )
     if steps < ENOUGH_STEPS:
         yield f"{steps:,} steps are too few to learn much: the results below mean little"
@@ -267,7 +282,7 @@ def _check_folder(folder: Path) -> None:
     if foreign:
         listed = ", ".join(foreign[:3]) + (", …" if len(foreign) > 3 else "")
         raise ArgumentError(f"{folder} holds files that no demo made ({listed}), and the demo replaces it; {advice}")
-    with only_here(folder):
+    with folder_lock(folder):
         pass
 
 

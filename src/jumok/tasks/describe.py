@@ -2,16 +2,22 @@
 
 from typing import Any
 
-from jumok.data.tokenizer import TokenizerConfig
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.graphs.network import GatConfig
 
-SCORES = {"additive": "additive (Bahdanau's) attention", "none": "no attention: a fixed context"}
+SCORES = {
+    "additive": "additive (Bahdanau's) attention",
+    "none": "no attention: a fixed context",
+    "monotonic": "monotonic attention",
+}
 PIECES = {"unigram": "pieces of words (unigram)", "bpe": "pieces of words (BPE)", "char": "letters", "word": "words"}
 
 
 def config_in_words(config: Any) -> str:
     """An encoder or a decoder of any kind, in a few words."""
-    words = {"transformer": _transformer, "rnn": _rnn}.get(config.kind, _image)(config)
+    words = {"transformer": _transformer, "rnn": _rnn, "transducer": _transducer, "hard": _hard}.get(
+        config.kind, _image
+    )(config)
     return ", ".join(words)
 
 
@@ -23,12 +29,12 @@ def network_in_words(config: GatConfig) -> str:
     return f"{name}, {sizes}, {read}"
 
 
-def tokenizer_in_words(config: TokenizerConfig) -> str:
+def tokenizer_in_words(config: TokenizerConfig, tokenizer: Tokenizer) -> str:
     """How text is cut, and what is done to it before."""
     forms = sorted({config.source_form, config.target_form})
     words = [PIECES[config.kind], f"Unicode form {' and '.join(forms)}"]
     words += ["lower case"] if config.lowercase else []
-    words += ["numbers cut into digits"] if config.split_digits and config.kind not in ("char", "word") else []
+    words += ["numbers cut into digits"] if tokenizer.splits_digits and config.kind not in ("char", "word") else []
     words += ["unknown letters as bytes"] if config.byte_fallback else []
     return ", ".join(words)
 
@@ -42,6 +48,7 @@ def _transformer(config: Any) -> list[str]:
         f"feed-forward {config.hidden} wide",
         positions.get(config.positions, f"{config.positions} positions"),
         f"{config.norm}-norm",
+        *(["copy"] if getattr(config, "copy", False) else []),
         *_tied(config),
     ]
 
@@ -54,6 +61,19 @@ def _rnn(config: Any) -> list[str]:
         words.append(SCORES.get(config.attention, f"Luong's attention ({config.attention}, {config.reach})"))
         words += [name.replace("_", " ") for name in ("input_feeding", "coverage", "copy") if getattr(config, name)]
     return [*words, *_tied(config)]
+
+
+def _transducer(config: Any) -> list[str]:
+    words = [f"transducer that edits the source, {_cell(config.cell)}, {count(config.layers, 'layer')}"]
+    words += [f"{config.width} wide", f"embeddings {config.embedding} wide"]
+    return words + ["copy"] * config.copy
+
+
+def _hard(config: Any) -> list[str]:
+    kind = "monotonic hard attention" if config.order else "hard attention"
+    words = [f"{kind}, {_cell(config.cell)}, {count(config.layers, 'layer')}"]
+    words += [f"{config.width} wide", f"embeddings {config.embedding} wide"]
+    return words + ["copy"] * config.copy
 
 
 def _image(config: Any) -> list[str]:

@@ -1,6 +1,5 @@
 """Evaluation of trained models on test data: scores of translations and captions, with comparisons of systems."""
 
-import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from jumok.analysis.scores.metrics import (
     Watch,
     check_scores,
     count_outputs,
+    make_metric,
     paired_bootstrap,
     score_counts,
     score_outputs,
@@ -242,7 +242,7 @@ def score_systems(
         for system in systems
     ]
     scores = [[score_counts(system.counts[name], watch=watch) for name in test.metrics] for system in counted]
-    if "bleu" in test.metrics and test.tokenize != "char" and not _has_four_words(test.references):
+    if "bleu" in test.metrics and test.tokenize != "char" and not _has_four_words(test.references, test.tokenize):
         to_screen(
             "BLEU counts runs of four words, and no reference has as many, so it is 0; --tokenize char counts runs of "
             "characters, and --metrics chrf needs no words"
@@ -253,8 +253,10 @@ def score_systems(
     return Evaluation(test, counted, scores, paired, bands)
 
 
-def _has_four_words(texts: Sequence[str]) -> bool:
-    return any(len(re.findall(r"\w+|[^\w\s]", text)) >= 4 for text in texts)  # about what sacrebleu splits
+def _has_four_words(texts: Sequence[str], tokenize: str) -> bool:
+    """Whether a text has four words as BLEU counts them."""
+    split = make_metric("bleu", tokenize).tokenizer
+    return any(len(split(text).split()) >= 4 for text in texts)
 
 
 def read_test_set(

@@ -45,7 +45,7 @@ def inspect(folder: str | Path, *, task: Task[Any, Any] | None = None) -> Inspec
         "use": " or ".join(task.commands(str(folder), trained)),
         "training": training_so_far(Path(folder), trained.recipe.training),
         "parts": parameters_by_part(tensors),
-        "files": files_of(Path(folder)),
+        "files": file_sizes(Path(folder)),
     }
     return Inspection(facts, {name: list(tensor.shape) for name, tensor in tensors.items()})
 
@@ -89,10 +89,10 @@ def training_in_words(facts: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def files_of(folder: Path) -> dict[str, int]:
+def file_sizes(folder: Path) -> dict[str, int]:
     """The size in bytes of every file and folder."""
     return {
-        path.name + ("/" if path.is_dir() else ""): sum(one.stat().st_size for one in _inside(path) if one.is_file())
+        path.name + ("/" if path.is_dir() else ""): sum(file.stat().st_size for file in _inside(path) if file.is_file())
         for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))
     }
 

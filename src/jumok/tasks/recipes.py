@@ -1,7 +1,9 @@
 """The recipes of the three tasks: the sections of each, and the checks of settings that depend on each other."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+from annotated_types import Ge
 
 from jumok.data import BatchConfig, TokenizerConfig
 from jumok.data.filters import FilterConfig
@@ -17,7 +19,8 @@ from jumok.images.store import AugmentConfig
 from jumok.models.build import DecoderConfig, EncoderConfig
 from jumok.models.config import TextModelConfig
 from jumok.models.rnn.decoder import RnnDecoderConfig
-from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt
+from jumok.models.transformer.decoder import TransformerDecoderConfig
+from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from jumok.training.config import Context, Schedule, TrainingConfig
 from jumok.training.loss import GuidedAlignment
 
@@ -37,9 +40,9 @@ class TranslationTraining(TrainingConfig):
     The lower loss decides between equal scores.
     """
     start_from: str = ""
-    """Model folder to start from (fine-tuning): its vocabulary, its shape and its weights; "" starts anew."""
+    """Model folder to fine-tune: start from its vocabulary, architecture and weights; "" starts from scratch."""
     r_drop: NonNegativeFloat = 0.0
-    """Weight of the divergence between two passes with different dropout (R-Drop), such as 5; 0 makes one pass."""
+    """Weight of R-Drop, the divergence between two passes with different dropout, such as 5; 0 turns it off."""
     guided_alignment: NonNegativeFloat = 0.0
     """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
     guided_layer: int | None = None
@@ -87,6 +90,7 @@ class TranslationRecipe:
     def __post_init__(self) -> None:
         for config in (self.encoder, self.decoder):
             check_positions(config, self.filter.max_length, "filter.max_length")
+        check_edits(self.tokenizer, self.decoder)
         if self.data.has_links and not self.training.guided_alignment:
             raise ConfigError(
                 "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
@@ -107,7 +111,7 @@ class TranslationRecipe:
             )
         check_attention(self.decoder, "training.guided_alignment")
         decoder = self.decoder
-        layers, heads = (1, 1) if isinstance(decoder, RnnDecoderConfig) else (decoder.layers, decoder.heads)
+        layers, heads = (decoder.layers, decoder.heads) if isinstance(decoder, TransformerDecoderConfig) else (1, 1)
         for name, count in (("layer", layers), ("head", heads)):
             given = getattr(self.training, f"guided_{name}")
             if given is not None and not -count <= given < count:
@@ -153,6 +157,10 @@ class CaptionRecipe:
     def __post_init__(self) -> None:
         if self.augment.flip and self.images.scenes:
             raise ConfigError("augment.flip = true would turn left into right, and the captions of scenes say which")
+        if self.tokenizer.edits or self.decoder.kind == "transducer":
+            raise ConfigError(
+                'captioners cannot use tokenizer.edits or a transducer; set edits = false and decoder.kind = "rnn"'
+            )
         if self.tokenizer.model:
             raise ConfigError("tokenizer.model is for translation; leave it out: a captioner learns its own")
         if self.decoder.vectors:
@@ -178,6 +186,28 @@ class GraphTraining(TrainingConfig):
     """Label smoothing: share of the probability spread over all classes."""
     metric: Literal["loss", "accuracy"] = "loss"
     """Score that selects the best checkpoint: "loss" or "accuracy"; the lower loss decides between equal scores."""
+    consistency: NonNegativeFloat = 0.0
+    """Weight of the loss that draws passes with different dropout to agree on all nodes, such as 1; 0 makes one pass.
+
+    Nodes without labels count as well (Feng et al. 2020).
+    """
+    passes: Annotated[int, Ge(2)] = 2
+    """Passes per step with `consistency`."""
+    temperature: PositiveFloat = 0.5
+    """With `consistency`, temperature that sharpens the passes' mean; below 1 it favours the likeliest class."""
+    confidence: Fraction = 0.0
+    """With `consistency`, probability that the likeliest class of a node must exceed for the node to count."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.consistency:
+            return
+        for field in fields(GraphTraining):
+            if field.name in ("passes", "temperature", "confidence") and getattr(self, field.name) != field.default:
+                raise ConfigError(
+                    f"{self.shown(field.name)} has no effect, because {self.shown('consistency')}; leave it out, or "
+                    "set training.consistency = 1"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +230,26 @@ class GraphRecipe:
                 )
         if self.sampling.fanout and self.network.pooling:
             raise ConfigError("sampling.fanout is for nodes; where graphs are classified, leave it []")
+        if self.sampling.fanout and self.network.reach > layers:
+            raise ConfigError(
+                f"{self.network.shown('hops')} reaches {self.network.reach} hops, but {self.sampling.shown('fanout')} "
+                f"samples {layers}; set network.hops = [] or sampling.fanout = []"
+            )
+        if self.sampling.fanout and self.network.degree_exponent:
+            raise ConfigError(
+                f"{self.network.shown('degree_exponent')} needs all neighbours of a node, but "
+                f"{self.sampling.shown('fanout')} samples some; set network.degree_exponent = 0 or sampling.fanout = []"
+            )
+        if self.sampling.fanout and self.training.consistency:
+            raise ConfigError(
+                f"{self.training.shown('consistency')} needs all nodes in every step, but "
+                f"{self.sampling.shown('fanout')} samples some; set training.consistency = 0 or sampling.fanout = []"
+            )
+        if self.training.consistency and not self.network.drops:
+            raise ConfigError(
+                f"{self.training.shown('consistency')} needs passes with different dropout, but the network has none; "
+                "set network.node_dropout = 0.5 or training.consistency = 0"
+            )
 
 
 # Checks of several recipes
@@ -214,7 +264,19 @@ def check_positions(config: TextModelConfig, longest: int, setting: str) -> None
         )
 
 
+def check_edits(tokenizer: TokenizerConfig, decoder: DecoderConfig) -> None:
+    """Raise a ConfigError if a transducer has no edits to learn, or another decoder has."""
+    if decoder.kind == "transducer" and not tokenizer.edits:
+        raise ConfigError('decoder.kind = "transducer" writes edits of the source; set tokenizer.edits = true')
+    if tokenizer.edits and decoder.kind != "transducer":
+        raise ConfigError(
+            f'tokenizer.edits = true is for decoder.kind = "transducer", but it is "{decoder.kind}"; set edits = false'
+        )
+
+
 def check_attention(decoder: DecoderConfig, setting: str) -> None:
-    """Raise a ConfigError for a setting that trains attention if the decoder has none."""
+    """Raise a ConfigError for a setting that trains attention if the decoder has none that learns."""
+    if decoder.kind == "transducer":
+        raise ConfigError(f"{setting} trains attention, but that of a transducer is where its edits stand; set it to 0")
     if isinstance(decoder, RnnDecoderConfig) and decoder.attention == "none":
         raise ConfigError(f'{setting} needs a decoder with attention, but decoder.attention = "none"; set it to 0')

@@ -13,11 +13,11 @@ from jumok.files import atomic_write
 
 Languages = tuple[str | None, str | None]
 ANY: Languages = (None, None)
-"""The languages of source and target: those that the model is set to."""
+"""The languages of source and target that the model is set to."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class CommandOptions:
     """Options of a command; those that a task does not use are refused."""
 
     def check_used(self, used: frozenset[str], model: object, does: str) -> None:
@@ -29,7 +29,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationOptions(Options):
+class EvaluationOptions(CommandOptions):
     """What to test a model on, and how."""
 
     source: str | None = None
@@ -87,7 +87,7 @@ class EvaluationResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapOptions(Options):
+class MapOptions(CommandOptions):
     """Which attention to show."""
 
     target: str | None = None
@@ -97,8 +97,8 @@ class MapOptions(Options):
     layer: tuple[int, ...] = ()
     head: tuple[int, ...] = ()
     """Layers and heads, counted from 0; none for all."""
-    tokens: bool = False
-    """Show tokens instead of words."""
+    tokens: bool | None = None
+    """Show tokens instead of words; None for what suits the tokenizer."""
     grid: bool = False
     """Draw every layer and head separately."""
     beam: int | None = None

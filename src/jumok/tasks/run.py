@@ -1,4 +1,4 @@
-"""A training run of any task: prepare the data, train, validate, publish the model folder; and go on after a break."""
+"""A training run of any task: prepare the data, train, validate, publish the model folder, and resume."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,7 +22,7 @@ from jumok.training.loop import train as run_loop
 from jumok.training.parallel import with_whole_weights
 from jumok.training.processes import device_name, here, is_restarted, joined
 from jumok.training.progress import Report, report_to_stderr
-from jumok.training.resume import goes_on
+from jumok.training.resume import will_resume
 from jumok.training.state import TrainingState
 
 
@@ -60,9 +60,9 @@ def train(
     """Train a model by a recipe into the folder `out`, which defaults to runs/NAME-OF-RECIPE.
 
     `recipe` is a TOML file, the name of a recipe that comes with jumok, such as "small-cpu", its tables, or a recipe
-    dataclass; `overrides` changes settings of it, {"training.steps": 2000}. `resume` goes on from the newest checkpoint
-    exactly where the run stopped. Progress is reported to standard error, or to `report`; `draw=False` draws no
-    curve.png. The sections of the recipe tell the task unless it is given.
+    dataclass; `overrides` changes settings of it, {"training.steps": 2000}. `resume` continues from the newest
+    checkpoint exactly where the run stopped. Progress is reported to standard error, or to `report`; `draw=False` draws
+    no curve.png. The sections of the recipe determine the task unless `task` names one.
 
     In a script that torchrun starts, all processes train one model together, each on a GPU of its own where there are
     GPUs; see docs/scale.md. One that torchrun starts again after a failure resumes by itself.
@@ -76,12 +76,36 @@ def train(
         return _train(*resolved, where, report, resume=resume or is_restarted(), draw=draw)
 
 
+def prepare_data(
+    recipe: str | Path | Mapping[str, Any] | Any,
+    *,
+    overrides: Mapping[str, Any] | Iterable[str] = (),
+    out: str | Path | None = None,
+    device: str = "auto",
+    report: Report | None = None,
+    task: Task[Any, Any] | None = None,
+) -> Path:
+    """Prepare the data of a recipe and train nothing; `train` with the same recipe and `out` then uses them.
+
+    Returns the folder of the data. No step needs a GPU, so a machine without one can do this while no GPU waits.
+    """
+    with joined(device) as processes:
+        report = (report or report_to_stderr()) if processes.leads else Report()
+        task, recipe, folder = _resolved(recipe, overrides, out, task, report)
+        processes.first(lambda: will_resume(folder, recipe.training, decisive(recipe), resume=False))
+        run = RunContext(folder, find_device(device_name(device)), report, False)
+        _prepared(task, recipe, run)
+        return run.data
+
+
 def _train(
     task: Task[Any, Any], recipe: Any, folder: Path, where: torch.device, report: Report, *, resume: bool, draw: bool
 ) -> Run:
-    """A run in this process, and in those that are joined with it."""
+    """Train in this process, together with those that are joined with it."""
     processes, settings = here(), decisive(recipe)
-    begun = processes.first(lambda: goes_on(folder, recipe.training, settings, resume=resume))
+    begun = processes.first(lambda: will_resume(folder, recipe.training, settings, resume=resume))
+    if resume and not begun:
+        report.say(f"there is no run to resume in {folder}; starting a new one")
     run = RunContext(folder, where, report, begun)
     data = _prepared(task, recipe, run)
     build, configs = task.builder(recipe, data.assets)
@@ -122,7 +146,7 @@ def _train(
 
 
 def _prepared(task: Task[Any, Any], recipe: Any, run: RunContext) -> TaskData[Any, Any]:
-    """The data: the process that leads prepares them, and the others open what it has prepared."""
+    """The data, which the leading process prepares and the others open."""
     ready: list[TaskData[Any, Any]] = []
 
     def prepare() -> None:
@@ -169,7 +193,7 @@ def _folder(out: str | Path | None, path: Path | None) -> Path:
 
 
 def decisive(recipe: Any) -> dict[str, dict[str, Any]]:
-    """The settings that a resumed run must share with the one before, but for those of training, which may change."""
+    """The settings outside [training] and [decoding] that a resumed run must share with the run before."""
     sections = {name: section for name, section in asdict(recipe).items() if name not in ("training", "decoding")}
     return {name: _without_paths(section) for name, section in sections.items()}
 

@@ -35,13 +35,13 @@ A = TypeVar("A", bound=Any)
 
 
 class RunContext(NamedTuple):
-    """Where a run takes place: its folder was checked, and nothing is written yet."""
+    """The folder and device of a run, before anything is written."""
 
     folder: Path
     device: torch.device
     report: Report
     resumed: bool
-    """Whether there is a checkpoint to go on from."""
+    """Whether the run resumes from a checkpoint."""
 
     @property
     def data(self) -> Path:
@@ -65,7 +65,7 @@ class TaskData(Generic[R, A]):
     held_out: Any
     """What `Task.validate` scores a model on; None if there is nothing to validate on."""
     fingerprint: str
-    """Names the contents of the batches: a run is resumed on the same ones."""
+    """Identifies the contents of the batches; a resumed run needs the same ones."""
 
 
 class Task(ABC, Generic[R, A]):
@@ -124,6 +124,10 @@ class Task(ABC, Generic[R, A]):
     def loss(self, model: Any, batch: Any, device: torch.device, config: Any) -> Loss:
         """The loss summed over the items; the model is on `device`, and `config` is the [training] section."""
 
+    def width(self, model: Any) -> int:
+        """The width of a model, on which the schedule "noam" depends; 1 leaves it out."""
+        return 1
+
     def size(self, batch: Any) -> str:
         """The size of a batch, for messages."""
         return f"{self.items(batch):,} {self.unit}"
@@ -163,7 +167,7 @@ class Task(ABC, Generic[R, A]):
         return (f"jumok inspect {folder}",)
 
     def difference(self, first: Any, second: Any) -> str:
-        """Why the weights of two models have no mean: "has another vocabulary than"; or ""."""
+        """Why the weights of two models cannot be averaged, such as "has another vocabulary than"; "" if they can."""
         return ""
 
     def evaluate(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok.analysis.maps.attention_map import MAP_KINDS, AttentionMap, MapKind, checked_kind
 from jumok.analysis.scores.metrics import References, score_outputs
-from jumok.data import BOS, EOS, PAD
+from jumok.data import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Specials
 from jumok.decoding.config import DecodingConfig
@@ -19,7 +19,7 @@ from jumok.errors import ArgumentError, NoOutputError
 from jumok.models.encoder_decoder import HeadWeights
 from jumok.training.config import TrainingConfig
 
-SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS)
+SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 
 Output = TypeVar("Output", bound=Any)
 
@@ -63,8 +63,13 @@ class TextGenerator(ABC):
 
     @property
     def tags(self) -> list[str]:
-        """The tags of a language or domain that the model knows; none but for texts."""
+        """The tags of languages or domains that the model knows; only models of texts have any."""
         return []
+
+    @property
+    def language_choices(self) -> tuple[list[str], list[str]]:
+        """The languages of source and target to choose from; only multilingual models have any."""
+        return [], []
 
     @abstractmethod
     def size(self, source: Any) -> int:
@@ -75,14 +80,21 @@ class TextGenerator(ABC):
         """Raise an ArgumentError for a source that has no attention map."""
 
     def check_target(self, ids: Sequence[int]) -> None:
-        """Raise an ArgumentError for an output longer than the model ever writes one."""
+        """Raise an ArgumentError for an output longer than any that the model writes."""
         if len(ids) > self.max_output:
             raise ArgumentError(
                 f"the target has {len(ids)} tokens, but the model writes at most {self.max_output}; use a shorter one"
             )
 
+    @property
+    def of_letters(self) -> bool:
+        """Whether maps are between tokens unless words are asked for, because texts are cut into letters."""
+        return False
+
     @abstractmethod
-    def map_of(self, source: Any, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+    def map_of(
+        self, source: Any, ids: Sequence[int], *, words: bool | None = None, kind: MapKind = "cross"
+    ) -> AttentionMap:
         """The attention of the model while it writes the given tokens: to the source, or self-attention."""
 
     @abstractmethod
@@ -118,7 +130,7 @@ class TextGenerator(ABC):
             return False
         return True
 
-    # What a page tells about the model
+    # For the page of the server
 
     @property
     @abstractmethod

@@ -14,18 +14,18 @@ from torch import nn
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
-from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
+from jumok.data import Batches, Pair, PreparedText, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.filters import FilterConfig
 from jumok.data.prepare import kept_input, why_outdated
 from jumok.data.sentencepiece_model import read_tokenizer
-from jumok.data.tokenizer import SHOWN_TAGS
+from jumok.data.tokenizer import SHOWN_TAGS, TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
+from jumok.model_folder import TOKENIZERS, WEIGHTS, ModelFolder, read_folder, recipe_tables
 from jumok.models.build import build_model
 from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
-from jumok.models.weights import load_weights, weights_of, with_new_rows
+from jumok.models.weights import check_fit, load_weights, weights_of, with_new_rows
 from jumok.settings import with_defaults
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
@@ -42,12 +42,13 @@ from jumok.training.step import autocast
 
 STARTED_FROM = ("tokenizer", "encoder", "decoder")
 """Sections of a recipe that a model trained further takes from the model it starts from."""
+KEEP_SHAPE = "leave out the settings of [encoder] and [decoder] that change the shape of the model, such as width"
 VALIDATED = 1000
 """Sentences translated at a validation, at most."""
 FEW = 50
-"""Validation pairs whose score says little about which model is better."""
+"""Number of validation pairs below which scores say little about which model is better."""
 LONG = 1800.0
-"""Seconds of training worth a warning."""
+"""Seconds of training after which a warning is given."""
 FASTEST = 5e10
 """Operations a second of two cores: what is short at this pace need not be measured."""
 MEASURED = 24
@@ -56,7 +57,7 @@ LONGEST_TITLE = 90
 """Characters of a text and its translation that make the title of a map."""
 
 
-class HeldOut(NamedTuple):
+class HeldOutCorpus(NamedTuple):
     """What a validation translates, of one corpus."""
 
     batches: Batches
@@ -64,8 +65,8 @@ class HeldOut(NamedTuple):
     references: list[str]
 
 
-HeldOutCorpora = dict[str, HeldOut]
-"""The same for every corpus by its name, which is "" if there is one alone."""
+HeldOutCorpora = dict[str, HeldOutCorpus]
+"""The held-out pairs of every corpus by its name, which is "" for a single corpus."""
 
 
 class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair]):
@@ -82,20 +83,23 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     map_options = frozenset(option.name for option in fields(MapOptions))
 
     def check(self, recipe: TranslationRecipe, run: RunContext) -> None:
-        """A new run needs fitting vectors and enough memory, a resumed one the data it began with."""
+        """A new run needs fitting vectors and enough memory, a resumed run the data that it started with."""
         build = partial(
             build_model,
-            source_vocabulary=1,  # at least; the real sizes are not known yet
-            target_vocabulary=1,
+            source_vocabulary=3,  # at least; the real sizes are not known yet
+            target_vocabulary=3,
             shared_vocabulary=recipe.tokenizer.shared,
         )
         check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
+        given = self._tokenizers(recipe)
         if recipe.training.freeze:
             with torch.device("meta"):  # names without contents
-                freeze(build(recipe.encoder, recipe.decoder), recipe.training.freeze)
-        given = self._tokenizers(recipe)
+                model = build(recipe.encoder, recipe.decoder)
+            freeze(model, recipe.training.freeze)
+            self._check_new_symbols(recipe, given, model)
         _with_own_tokenizer(recipe, given)  # which refuses what does not fit its kind
         if not run.resumed:
+            self._check_start(recipe, given)
             for config in (recipe.encoder, recipe.decoder):
                 check_vectors(config)
         elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, given):
@@ -143,7 +147,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         recipe, tokenizers = data.recipe, data.assets
         if recipe.training.start_from:
             start = self.load(recipe.training.start_from, device="cpu").trained
-            new = {side.size: mine.size for side, mine in zip(start.tokenizers, tokenizers, strict=True)}
+            new = _new_sizes(start.tokenizers, tokenizers)
             load_weights(model, with_new_rows(weights_of(start.model), model, new), recipe.training.start_from)
             run.say(f"starting from the model in {recipe.training.start_from}")
         initialise_embeddings(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
@@ -152,7 +156,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             run.say(message)
 
     def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """With training.start_from, the shape of the model and its tokenizer are those of that model."""
+        """With training.start_from, use the architecture and the tokenizer of that model."""
         folder = tables.get("training", {}).get("start_from")
         if not folder or not isinstance(folder, str):
             return tables
@@ -170,13 +174,15 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         start["tokenizer"].pop("model", None)  # the tokenizer is in the folder, whatever became of that file
         if own["tokenizer"].get("model"):
             start["tokenizer"] = {}
+        else:
+            _check_kept(own["tokenizer"], start["tokenizer"], folder)
         further = {name: {**start[name], **own[name]} for name in STARTED_FROM}
         return {**tables, **further, "filter": _within_positions(tables.get("filter", {}), further)}
 
     def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
         """The recipe's own tokenizer for both sides, or those of the model to start from; None if there is neither."""
         folder, path = recipe.training.start_from, recipe.tokenizer.model
-        start: TokenizerPair | None = self.load(folder, device="cpu").trained.tokenizers if folder else None
+        start = _tokenizers_in(folder) if folder else None
         if not path:
             return None if start is None else start.with_symbols(recipe.data.symbols())
         tokenizer = read_tokenizer(path, lowercase=recipe.tokenizer.lowercase)
@@ -190,6 +196,32 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
                     )
         tokenizer = tokenizer.with_symbols(recipe.data.symbols())
         return TokenizerPair(tokenizer, tokenizer)
+
+    def _check_start(self, recipe: TranslationRecipe, given: TokenizerPair | None) -> None:
+        """Refuse settings with which the weights of the model to start from do not fit."""
+        folder = recipe.training.start_from
+        if not folder or given is None:
+            return
+        shapes = read_folder(folder, lambda opened: opened.header().shapes)
+        with torch.device("meta"):  # shapes without contents
+            model = self.build(recipe, given)
+            start = {name: torch.empty(shape) for name, shape in shapes.items()}
+        grown = with_new_rows(start, model, _new_sizes(_tokenizers_in(folder), given))
+        check_fit(weights_of(model), grown, Path(folder) / WEIGHTS, hint=KEEP_SHAPE)
+
+    def _check_new_symbols(self, recipe: TranslationRecipe, given: TokenizerPair | None, model: EncoderDecoder) -> None:
+        """Refuse to freeze the embedding of the source where a symbol is new, whose vector would stay random."""
+        folder, embedding = recipe.training.start_from, model.encoder.embedding
+        if not folder or given is None or embedding.table.requires_grad:
+            return
+        known = _tokenizers_in(folder).source.pieces
+        if new := given.source.pieces[len(known) :]:
+            others = [name for name, part in model.encoder.named_children() if embedding not in part.modules()]
+            raise ConfigError(
+                f"{new[0]} is new to the vocabulary of {folder} and must be learnt, but training.freeze = "
+                f"{list(recipe.training.freeze)} freezes the embedding of the source; freeze "
+                f"{' and '.join(f'encoder.{name}' for name in others)} instead"
+            )
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
@@ -214,7 +246,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         shown = {f"{corpus} {metric}": scores[metric] for corpus, scores in of_corpus.items()}
         return {**shown, **mean}
 
-    def _validate(self, trained: TrainedTranslator, held_out: HeldOut) -> dict[str, float]:
+    def _validate(self, trained: TrainedTranslator, held_out: HeldOutCorpus) -> dict[str, float]:
         def translate(pairs: Sequence[Pair]) -> list[str]:
             return [output.text for output in Translator(trained).translate([pair.source for pair in pairs])]
 
@@ -245,7 +277,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "decoder": recipe.decoder.kind,
             "in words": {"encoder": config_in_words(recipe.encoder), "decoder": config_in_words(recipe.decoder)},
             "parameters": parameters(trained.model),
-            "tokenizer": tokenizer_in_words(recipe.tokenizer),
+            "tokenizer": tokenizer_in_words(recipe.tokenizer, tokenizers.source),
             "source vocabulary": tokenizers.source.size,
             "target vocabulary": tokenizers.target.size,
             "shared vocabulary": tokenizers.shared,
@@ -283,7 +315,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""
         predictor = predictor.between(*options.languages)
-        words, kind, max_source, target = not options.tokens, options.kind, options.max_source, options.target
+        words = None if options.tokens is None else not options.tokens
+        kind, max_source, target = options.kind, options.max_source, options.target
         if target is not None:
             shown = predictor.attention(source, target, words=words, kind=kind, max_source=max_source, tag=options.tag)
             output = MappedOutput({"source": source, "text": target}, [_titled(shown, source, target)])
@@ -291,9 +324,19 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             (translation,) = predictor.translate([source], beam=options.beam, max_source=max_source, tag=options.tag)
             facts = {"source": source, "text": translation.text, "score": round(translation.score, 4)}
             parts = zip(translation.attention_maps(words=words, kind=kind), translation.pieces, strict=True)
-            maps = [_titled(shown, part.strip(), predictor.tokenizer.decode(ids)) for shown, (part, ids) in parts]
+            maps = [_titled(shown, part.strip(), predictor.tokenizer.decode(ids)) for shown, (part, ids, _) in parts]
             output = MappedOutput(facts, maps, tuple(translation.warnings().values()))
         return output.select(options.layer, options.head)
+
+
+def _tokenizers_in(folder: str | Path) -> TokenizerPair:
+    """Those of a model folder, whose weights are not read."""
+    return read_folder(folder, lambda opened: TokenizerPair.of_files(opened.files(TOKENIZERS), opened.path))
+
+
+def _new_sizes(old: TokenizerPair, new: TokenizerPair) -> dict[int, int]:
+    """The new sizes of vocabularies by the old ones."""
+    return {side.size: mine.size for side, mine in zip(old, new, strict=True)}
 
 
 def _titled(shown: AttentionMap, source: str, target: str) -> AttentionMap:
@@ -301,16 +344,18 @@ def _titled(shown: AttentionMap, source: str, target: str) -> AttentionMap:
     return replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
 
 
-def held_out_pairs(recipe: TranslationRecipe, prepared: Prepared) -> HeldOutCorpora:
+def held_out_pairs(recipe: TranslationRecipe, prepared: PreparedText) -> HeldOutCorpora:
     """The validation pairs of each corpus, tokenised, and the references of those that are translated."""
     most, rewritten = VALIDATED // len(prepared.held_out), prepared.tokenizers.target.normaliser.rewritten
     return {
-        name: HeldOut(Batches(dataset, recipe.batch), pairs[:most], [rewritten(pair.target) for pair in pairs[:most]])
+        name: HeldOutCorpus(
+            Batches(dataset, recipe.batch), pairs[:most], [rewritten(pair.target) for pair in pairs[:most]]
+        )
         for name, (dataset, pairs) in prepared.held_out.items()
     }
 
 
-def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe:
+def _for_use(recipe: TranslationRecipe, prepared: PreparedText) -> TranslationRecipe:
     """The recipe that is saved with the model: decoding.max_source defaults to the longest source of the training."""
     if recipe.decoding.max_source:
         return recipe
@@ -322,6 +367,22 @@ def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) 
     if given is None or not recipe.tokenizer.model:
         return recipe
     return replace(recipe, tokenizer=replace(recipe.tokenizer, kind=given.source.kind, size=given.source.size))
+
+
+def _check_kept(given: Mapping[str, Any], start: Mapping[str, Any], folder: str) -> None:
+    """Refuse settings of a tokenizer that is reused; how texts are sampled in training may change."""
+    for field in fields(TokenizerConfig):
+        kept = start.get(field.name, field.default)
+        if field.name in ("model", "sampling") or given.get(field.name, kept) in (kept, _as_list(kept)):
+            continue
+        raise ConfigError(
+            f"tokenizer.{field.name} = {given[field.name]!r} has no effect, because training.start_from keeps the "
+            f"tokenizer of {folder}, where it is {kept!r}; leave out one of them"
+        )
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _within_positions(given: Any, further: Mapping[str, Any]) -> Any:
@@ -347,11 +408,11 @@ def check_vectors(config: TextModelConfig) -> None:
     """Raise an error if the file of vectors that an encoder or decoder names cannot be used."""
     if not config.vectors:
         return
-    found = vector_width(config.vectors)
-    if found != config.token_width:
+    width = vector_width(config.vectors)
+    if width != config.token_width:
         raise ConfigError(
-            f'{config.section}.vectors = "{config.vectors}" holds vectors of {found} numbers, but tokens are '
-            f"{config.token_width} wide; set {config.width_for(found)}"
+            f'{config.section}.vectors = "{config.vectors}" holds vectors of {width} numbers, but tokens are '
+            f"{config.token_width} wide; set {config.width_for(width)}"
         )
 
 

@@ -1,28 +1,33 @@
-"""What makes a translation doubtful: words that the vocabulary does not know, and very long sentences."""
+"""Warnings about a translation: unknown words, a tag that the model does not have, and very long sentences."""
 
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
-from jumok.data.tokenizer import Piece, Tokenizer
+from jumok.data.subwords import UNKNOWN
+from jumok.data.tokenizer import Piece, Tokenizer, known_tags
 from jumok.tasks.recipes import TranslationRecipe
 
 WORD = re.compile(r"[^\W\d_]+")
 SHORTEST = 3
 """Fewest letters of a word that counts: any vocabulary can spell shorter ones."""
 SPELT = 0.6
-"""Pieces to a letter from which on a word counts as spelt."""
+"""Pieces per letter from which on a word counts as spelt out."""
+FEWEST = 200
+"""Pieces of several letters below which a vocabulary spells out words of its own text as well."""
 LOOKED_AT = 2000
 """Characters at the beginning of a text that are checked."""
 MANY = 0.5
-"""The share of unknown words above which a text is foreign to a vocabulary."""
+"""The share of unknown words above which a text is foreign to a vocabulary; also that of ⁇ in an output."""
 ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC")
 """Scripts in which a single letter is not a word's usual piece, as a syllable of Hangul is."""
 
 
-class Coverage(NamedTuple):
+class VocabularyCoverage(NamedTuple):
     """The words of a text that tell whether a vocabulary fits, and those of them that it does not know."""
 
     words: list[str]
@@ -32,33 +37,53 @@ class Coverage(NamedTuple):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the vocabulary was learnt from other text."""
+        """Whether the vocabulary was learnt from text of another kind."""
         return len(self.unknown) > MANY * len(self.words)
 
 
-def coverage(text: str, tokenizer: Tokenizer) -> Coverage:
-    """Which words at the beginning of a text a vocabulary knows."""
-    text = text[:LOOKED_AT]
-    pieces = tokenizer.pieces_with_offsets(text)
+def vocabulary_coverage(text: str, tokenizer: Tokenizer, ids: Sequence[int]) -> VocabularyCoverage:
+    """Which words at the beginning of a text a vocabulary knows; `ids` are the tokens of the text.
+
+    Tags and features are no words.
+    """
+    text, pieces = _cut(text[:LOOKED_AT], tokenizer, ids[:LOOKED_AT])
     starts, ends = [piece.start for piece in pieces], [piece.end for piece in pieces]
-    found, words, unknown = list(WORD.finditer(text)), [], []
-    for word in found:
+    symbols, words, unknown, total = {*tokenizer.symbols.all, *tokenizer.tags}, [], [], 0
+    for word in WORD.finditer(text):
         cut = pieces[bisect_right(ends, word.start()) : bisect_left(starts, word.end())]
-        is_unknown = not all(tokenizer.knows(piece.piece) for piece in cut) or _is_spelt(word[0], cut, tokenizer)
+        if any(piece.piece in symbols for piece in cut):
+            continue
+        total += 1
+        is_unknown = not all(tokenizer.knows(piece.piece) for piece in cut) or _is_spelt(word[0], len(cut), tokenizer)
         if is_unknown:
             unknown.append(word[0])
         if is_unknown or len(word[0]) >= SHORTEST:
             words.append(word[0])
-    return Coverage(words, unknown, len(found))
+    return VocabularyCoverage(words, unknown, total)
 
 
-def _is_spelt(word: str, cut: list[Piece], tokenizer: Tokenizer) -> bool:
-    if tokenizer.kind not in ("unigram", "bpe") or len(word) < SHORTEST:
+def _cut(text: str, tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[Piece]]:
+    """A text and its pieces. Joined, the pieces are the text as the model reads it, unless some are unknown."""
+    if not tokenizer.are_pieces(ids):
+        return text, tokenizer.pieces_with_offsets(text)
+    names = [tokenizer.pieces[id] for id in ids if id not in tokenizer.language_ids]
+    places = pairwise([0, *accumulate(map(len, names))])
+    return "".join(names), [Piece(name, *place) for name, place in zip(names, places, strict=True)]
+
+
+def _is_spelt(word: str, pieces: int, tokenizer: Tokenizer) -> bool:
+    """Whether a word has about as many pieces as letters, in a vocabulary that has pieces for words."""
+    if pieces < SPELT * len(word) or tokenizer.kind not in ("unigram", "bpe") or len(word) < SHORTEST:
         return False
-    return len(cut) >= SPELT * len(word) and unicodedata.name(word[0], "").startswith(ALPHABETS)
+    return unicodedata.name(word[0], "").startswith(ALPHABETS) and _has_words(tokenizer)
 
 
-WarningKind = Literal["length", "words"]
+@lru_cache(maxsize=16)
+def _has_words(tokenizer: Tokenizer) -> bool:
+    return sum(len(piece.strip("▁")) >= SHORTEST for piece in tokenizer.pieces) >= FEWEST
+
+
+WarningKind = Literal["length", "words", "tag", "output"]
 SUBJECTS = {
     "cldr": "dates, times, durations, measures, amounts and names of countries and languages",
     "phrases": "dates, times, durations, measures, amounts and names of countries and languages",
@@ -69,19 +94,31 @@ SUBJECTS = {
 
 
 def translation_warnings(
-    recipe: TranslationRecipe, source: Tokenizer, parts: Sequence[str], longest: int
+    recipe: TranslationRecipe, source: Tokenizer, parts: Sequence[tuple[str, Sequence[int]]], output: str, longest: int
 ) -> dict[WarningKind, str]:
-    """Warnings, by kind, about a text translated in these parts by a model trained on at most `longest` tokens."""
-    known = coverage(" ".join(parts), source)
+    """Warnings, by kind, about a text by a model trained on at most `longest` tokens; `parts` have their tokens."""
+    doubts: dict[WarningKind, str] = {}
+    if tag := source.unknown_tag(parts[0][0]):
+        doubts["tag"] = _unknown_tag(tag, source)
+    if output.count(UNKNOWN) > MANY * len(output.replace(" ", "")):
+        doubts["output"] = f"the model wrote mostly unknown tokens ({UNKNOWN}), which its vocabulary cannot spell"
+    known = vocabulary_coverage(" ".join(text for text, _ in parts), source, [id for _, ids in parts for id in ids])
     if known.is_foreign:  # which also makes it long: unknown words are spelt
         corpus = recipe.data.corpus
         learnt = f"the model learnt nothing but {SUBJECTS[corpus]}" if corpus else "expect a guess"
         unknown = f"{len(known.unknown)} of {known.total} words are unknown to the model"
-        return {"words": f"{unknown}, such as {known.unknown[0][:30]!r}; {learnt}"}
-    tokens = max(len(source.encode(part)) - 2 for part in parts)
+        return doubts | {"words": f"{unknown}, such as {known.unknown[0][:30]!r}; {learnt}"}
+    tokens = max(len(ids) for _, ids in parts)
     if tokens <= longest:
-        return {}
-    return {
+        return doubts
+    return doubts | {
         "length": f"a sentence of {tokens} tokens was translated whole, but the model was trained on at most {longest}"
         f"; --max-source {longest}, in Python max_source={longest}, has it translated in parts"
     }
+
+
+def _unknown_tag(tag: str, source: Tokenizer) -> str:
+    if not source.tags and not source.symbols.features:
+        return f"the model has no tags, so {tag} was translated as text"
+    noun, known = ("tag", source.tags) if source.tags else ("feature", source.symbols.features)
+    return f"the model has no {noun} {tag}, so it was translated as text{known_tags(known, noun)}"

@@ -1,8 +1,9 @@
 """A trained translation model: the object behind the command line, evaluation and the server."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
-from jumok.data import EOS, Tokenizer, TokenizerPair, pad
+from jumok.data import EOS, Pair, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import without_symbols
 from jumok.data.tokenizer import known_tags
@@ -23,6 +24,7 @@ from jumok.decoding.long_lines import PartLimits, split_text
 from jumok.decoding.mbr import by_expected_chrf, total
 from jumok.decoding.precision import search
 from jumok.decoding.sampling import sample_outputs
+from jumok.decoding.vote import by_mean_reciprocal_rank
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
@@ -32,14 +34,23 @@ from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 from jumok.tasks.translation_warnings import WarningKind, translation_warnings
 
 STRETCH = 2
-"""A single sentence stays whole up to this many times the length a model was trained on, if it has the positions."""
+"""A single sentence is not split up to this many times the length a model was trained on, if it has the positions."""
 
 WatchSteps = Callable[[int, int, list[Node]], None]
 """Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
 TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 CheckCancelled = Callable[[], None]
-"""Called while the search goes on, which stops where it raises."""
+"""Called during the search, which it stops by raising an error."""
+
+
+class TranslatedPart(NamedTuple):
+    """A part of a source text, and what was found for it."""
+
+    source: str
+    ids: tuple[int, ...]
+    """The tokens of its translation."""
+    source_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +60,19 @@ class Translation:
     source: str
     text: str
     score: float
-    """Log-probability over length to the length penalty; 0 for an empty text."""
+    """Log-probability over length to the length penalty, or logarithm of the votes of several models; 0 if empty."""
+    expected_chrf: float | None = None
+    """What orders translations under minimum Bayes risk; None otherwise."""
     n_best: tuple["Translation", ...] = ()
     """The best translations, best first, if more than one was requested."""
-    pieces: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), repr=False)
-    """The parts of the source and the token ids found for each; one part unless the source was too long."""
+    pieces: tuple[TranslatedPart, ...] = field(default=(), repr=False)
+    """The parts that the source was translated in; one unless it was too long."""
     translator: "Translator | None" = field(default=None, repr=False)
 
-    def attention(self, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+    def attention(self, *, words: bool | None = None, kind: MapKind = "cross") -> AttentionMap:
         """The attention of each word of the translation, or of each token with `words=False`.
 
+        Words are the default, except for models of letters (`tokenizer.kind = "char"`), whose maps are between tokens.
         `kind` is "cross" for attention to the source, "encoder" or "decoder" for the self-attention of a Transformer.
         """
         if len(self.pieces) > 1:
@@ -68,19 +82,19 @@ class Translation:
             )
         return self.attention_maps(words=words, kind=kind)[0]
 
-    def attention_maps(self, *, words: bool = True, kind: MapKind = "cross") -> list[AttentionMap]:
+    def attention_maps(self, *, words: bool | None = None, kind: MapKind = "cross") -> list[AttentionMap]:
         """The map of every part of the text; there is one part unless the text was too long."""
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
-        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids in self.pieces]
+        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids, _ in self.pieces]
 
     def warnings(self) -> dict[WarningKind, str]:
-        """What makes the translation doubtful, by kind: the "length" of a sentence, or its "words"."""
+        """Reasons to doubt the translation: the "length" of a sentence, its "words", an unknown "tag", the "output"."""
         if self.translator is None or not self.pieces:
             return {}
-        _, recipe, tokenizers = self.translator.trained
-        parts = [source for source, _ in self.pieces]
-        return translation_warnings(recipe, tokenizers.source, parts, self.translator.longest)
+        recipe, tokenizers = self.translator.trained.recipe, self.translator.trained.tokenizers
+        parts = [(part.source, part.source_ids) for part in self.pieces]
+        return translation_warnings(recipe, tokenizers.source, parts, self.text, self.translator.longest)
 
 
 class SourcePart(NamedTuple):
@@ -99,6 +113,8 @@ class TrainedTranslator(NamedTuple):
     model: EncoderDecoder
     recipe: TranslationRecipe
     tokenizers: TokenizerPair
+    voters: "tuple[TrainedTranslator, ...]" = ()
+    """Models that write the same texts in other tokens, and vote with this one."""
 
     @property
     def positions(self) -> int | None:
@@ -124,7 +140,9 @@ class Translator(TextGenerator):
     ) -> None:
         super().__init__(trained)
         self.batch_tokens = batch_tokens
-        self.engines = CpuEngines(trained.model, trained.tokenizers, None if folder is None else Path(folder))
+        path = None if folder is None else Path(folder)
+        self.engines = CpuEngines(trained.model, trained.tokenizers, trained.recipe.data, path)
+        self.voters = [Translator(voter, batch_tokens=batch_tokens) for voter in trained.voters]
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -175,12 +193,12 @@ class Translator(TextGenerator):
         limits = self.limits(settings.get("max_source"))
         tagged = [self.tagged(text, tag) for text in texts]
         jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
-        found: list[list[Hypothesis]] = [[] for _ in jobs]
+        candidates: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
         for batch in self._batches(jobs, config.samples or config.beam):
             searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
-                found[number] = hypotheses or _refuse(jobs[number].text + first, config)
+                candidates[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
             if tell is not None:
                 tell(numbers, done / tokens)
@@ -188,7 +206,7 @@ class Translator(TextGenerator):
         for number, job in enumerate(jobs):
             of_text[job.text].append(number)
         return [
-            self._translation(text, [(jobs[at].part, found[at]) for at in its_own], n_best)
+            self._translation(text, [(jobs[at], candidates[at]) for at in its_own], n_best, config)
             for text, its_own in zip(texts, of_text, strict=True)
         ]
 
@@ -208,7 +226,7 @@ class Translator(TextGenerator):
 
     @property
     def tags(self) -> list[str]:
-        """The tags of a language or domain that the model knows."""
+        """The tags of languages or domains that the model knows."""
         return self.trained.tokenizers.tags
 
     def tagged(self, text: str, tag: str | None) -> str:
@@ -221,7 +239,8 @@ class Translator(TextGenerator):
         if known is None:
             chosen = "; --from and --to choose its languages" if tag in tokenizer.languages else ""
             known_ones = known_tags(self.tags or tokenizer.symbols.features)
-            raise ArgumentError(f"the model has no tag {quoted(tag)}{chosen or known_ones}")
+            unknown = f"no tag {quoted(tag)}" if names or chosen else "no tags"
+            raise ArgumentError(f"the model has {unknown}{chosen or known_ones}")
         return f"{known} {text}" if text.strip() else text
 
     def attention(
@@ -229,16 +248,16 @@ class Translator(TextGenerator):
         source: str,
         target: str,
         *,
-        words: bool = True,
+        words: bool | None = None,
         kind: MapKind = "cross",
         max_source: int | None = None,
         tag: str | None = None,
     ) -> AttentionMap:
-        """The attention map of a given translation `target` of `source`; `kind` as in `Translation.attention`."""
+        """The map of a given translation `target` of `source`; `words` and `kind` as in `Translation.attention`."""
         source, target = _checked([source, target])
         source = self.tagged(source, tag)
-        ids = self.tokenizer.encode(target)[1:-1]
-        if not ids:
+        ids = self.trained.tokenizers.encode(Pair(source, target))[1][1:-1]
+        if not self.tokenizer.written(ids)[0]:
             raise ArgumentError("there is no attention map of an empty text")
         self.check_source(source, max_source)
         self.check_target(ids)
@@ -259,12 +278,20 @@ class Translator(TextGenerator):
                 "ask for a shorter part of it, or raise --max-source (in Python max_source)"
             )
 
-    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
-        """The attention of the model while it writes the given tokens."""
+    def map_of(
+        self, source: str, ids: Sequence[int], *, words: bool | None = None, kind: MapKind = "cross"
+    ) -> AttentionMap:
+        """The attention of the model while it writes the given tokens; `words` as in `Translation.attention`."""
+        words = not self.of_letters if words is None else words
         return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words, kind=kind)
 
+    @property
+    def of_letters(self) -> bool:
+        """Whether a side is cut into letters."""
+        return self.trained.tokenizers.of_letters
+
     def smallest_source(self) -> tuple[Tensor, Tensor]:
-        """The end of a text."""
+        """A source of one token, the end of a text."""
         ids = torch.tensor([[EOS]], device=self.device)
         return ids, torch.ones_like(ids, dtype=torch.bool)
 
@@ -278,11 +305,17 @@ class Translator(TextGenerator):
             return None, source.language
         return self.trained.recipe.data.languages
 
+    @property
+    def language_choices(self) -> tuple[list[str], list[str]]:
+        """The languages of source and target to choose from, with `between`."""
+        return self.trained.tokenizers.language_choices
+
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
-        """A translator of the same model between two of its languages, for models that have several."""
+        """A translator between two languages of the same multilingual model."""
         if source is None and target is None:
             return self
-        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        voters = tuple(voter.between(source, target).trained for voter in self.voters)
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target), voters=voters)
         return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
@@ -296,29 +329,41 @@ class Translator(TextGenerator):
 
     def _config(self, n_best: int, split: bool = True, tag: str | None = None, **settings: Any) -> DecodingConfig:
         self.tagged("", tag)
-        return with_settings(self.decoding, n_best, **settings)
+        config = with_settings(self.decoding, n_best, **settings)
+        if self.voters and (config.samples or config.mbr):
+            raise ArgumentError(
+                "these models write in different tokens and vote on what beam search finds; leave out --sample and "
+                "--mbr, or use models with the same vocabulary"
+            )
+        return config
 
     def _jobs(self, number: int, text: str, limits: PartLimits, split: bool, first: int) -> Iterator[SourcePart]:
-        parts = self.parts(text, limits)
+        parts = self._encoded_parts(text, limits)
         if len(parts) > 1 and not split:
             raise ArgumentError(
                 f"text {number + first} has {self.size(text)} tokens, more than the {limits.part} the model was "
                 f"trained on: {text[:40]!r}…; shorten it, raise --max-source (in Python max_source), or have it "
                 "translated in parts, as `jumok translate` does without --no-split"
             )
-        for at, part in enumerate(parts):
-            yield SourcePart(number, at, part, self.trained.tokenizers.source.encode(part)[1:])
+        for at, (part, ids) in enumerate(parts):
+            yield SourcePart(number, at, part, ids[1:])
 
     def parts(self, text: str, limits: PartLimits | None = None) -> list[str]:
         """The parts of a text that are translated at once, in order; parts of spaces only are left out.
 
         Every part begins with the tags and other symbols that the text begins with.
         """
+        return [part for part, _ in self._encoded_parts(text, limits or self.limits())]
+
+    def _encoded_parts(self, text: str, limits: PartLimits) -> list[tuple[str, list[int]]]:
+        """The parts with their tokens, the beginning and the end among them."""
         if not text.strip():
             return []
-        first = self.trained.tokenizers.source.leading_symbols(text)
-        pieces = split_text(text[len(first) :], limits or self.limits(), lambda part: self.size(first + part))
-        return [first + part for part in pieces if part.strip() and self.size(part)]
+        tokenizer = self.trained.tokenizers.source
+        first, encode = tokenizer.leading_symbols(text), cache(tokenizer.encode)
+        pieces = split_text(text[len(first) :], limits, lambda part: len(encode(first + part)) - 2)
+        parts = [(first + part, encode(first + part)) for part in pieces if part.strip()]
+        return [(part, ids) for part, ids in parts if len(ids) > len(encode(first))]
 
     def _batches(self, jobs: Sequence[SourcePart], beam: int) -> Iterator[list[int]]:
         """Numbers of jobs of like length, as many as the token budget allows with every hypothesis counted."""
@@ -343,24 +388,58 @@ class Translator(TextGenerator):
         """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
         chooses = config.mbr or (config.placeholders and any(map(placeholders, map(self._text, jobs))))
         if config.samples:
-            found = self._sample(jobs, config, check, first)
+            candidates = self._sample(jobs, config, check, first)
         else:
-            found = self._search(jobs, config, config.beam if chooses else n_best, watch, check)
+            candidates = self._search(jobs, config, config.beam if chooses or self.voters else n_best, watch, check)
+        if self.voters:
+            candidates = self._voted(jobs, candidates, config, check)
         if config.mbr:
-            found = [self._by_risk(hypotheses, config) for hypotheses in found]
+            candidates = [self._by_risk(hypotheses, config) for hypotheses in candidates]
         if config.placeholders:
-            found = [self._faithful_first(self._text(job), of_job) for job, of_job in zip(jobs, found, strict=True)]
-        return found
+            candidates = [
+                self._faithful_first(self._text(job), of_job) for job, of_job in zip(jobs, candidates, strict=True)
+            ]
+        return candidates
 
     def _text(self, job: SourcePart) -> str:
         """A part without tags and features, which no translation repeats."""
         return without_symbols(job.part, self.trained.tokenizers.source.symbols.all)
 
+    def _voted(
+        self,
+        jobs: Sequence[SourcePart],
+        own: list[list[Hypothesis]],
+        config: DecodingConfig,
+        check: CheckCancelled | None,
+    ) -> list[list[Hypothesis]]:
+        """The outputs of all models for every part, in the tokens of the first; a score is the logarithm of the votes.
+
+        Every model may write as many tokens as its own recipe says: there are more edits than letters.
+        """
+        lists = [[self._texts(hypotheses) for hypotheses in own]]
+        for voter in self.voters:
+            source = voter.trained.tokenizers.source
+            theirs = [job._replace(ids=source.encode(job.part)[1:]) for job in jobs]
+            longest = replace(config, max_length=max(config.max_length, voter.decoding.max_length))
+            lists.append([voter._texts(found) for found in voter._search(theirs, longest, config.beam, None, check)])
+        return [
+            [Hypothesis(self._ids(job, text), math.log(votes)) for text, votes in by_mean_reciprocal_rank(ballots)]
+            for job, *ballots in zip(jobs, *lists, strict=True)
+        ]
+
+    def _ids(self, job: SourcePart, text: str) -> list[int]:
+        """The tokens of a text that was written for a part."""
+        return self.trained.tokenizers.encode(Pair(job.part, text))[1][1:-1]
+
     def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
         """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
-        texts = [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+        texts = self._texts(hypotheses)
         logits = [0.0 if config.samples else total(hypothesis, config.length_penalty) for hypothesis in hypotheses]
-        return [hypotheses[number] for number in by_expected_chrf(texts, logits)]
+        ranked = by_expected_chrf(texts, logits)
+        return [hypotheses[number]._replace(expected_chrf=expected) for number, expected in ranked]
+
+    def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
+        return [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
 
     def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """The hypotheses that have the placeholders of their source, in their order, then the others."""
@@ -392,12 +471,12 @@ class Translator(TextGenerator):
     ) -> list[list[Hypothesis]]:
         if check is not None:
             check()
-        found: list[list[Hypothesis] | None] = [None] * len(jobs)
+        results: list[list[Hypothesis] | None] = [None] * len(jobs)
         if (engine := self.engines.ctranslate2(config, n_best, watched=watch is not None)) is not None:
-            found = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
-        left = [number for number, hypotheses in enumerate(found) if hypotheses is None]
+            results = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
+        left = [number for number, hypotheses in enumerate(results) if hypotheses is None]
         own = iter(self._own_search([jobs[number] for number in left], config, n_best, watch, check) if left else [])
-        return [next(own) if hypotheses is None else hypotheses for hypotheses in found]
+        return [next(own) if hypotheses is None else hypotheses for hypotheses in results]
 
     def _own_search(
         self,
@@ -414,8 +493,8 @@ class Translator(TextGenerator):
         if short is not None:
             decoder, kept = short
             encoding = model.encoder(source, visible)
-            found = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
-            return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+            results = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
+            return results if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in results]
         return search(
             model,
             (source, visible),
@@ -426,21 +505,26 @@ class Translator(TextGenerator):
             check=check,
         )
 
-    def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
+    def _translation(
+        self, text: str, parts: list[tuple[SourcePart, list[Hypothesis]]], n_best: int, config: DecodingConfig
+    ) -> Translation:
+        """The translation joined from those of its parts; of several parts there is one, or as many as were drawn."""
         if not parts:
             return Translation(text, "", 0.0, translator=self)
-        if len(parts) > 1:
-            best = [(part, hypotheses[0]) for part, hypotheses in parts]
-            return self._joined(text, best)
-        ((part, hypotheses),) = parts
-        return best_outputs((self._joined(text, [(part, hypothesis)]) for hypothesis in hypotheses), n_best)
+        texts, found = zip(*parts, strict=True)
+        joined = [self._joined(text, list(zip(texts, of_parts, strict=True))) for of_parts in zip(*found, strict=False)]
+        if config.samples and not config.mbr:  # what is drawn twice is likely, and counts twice
+            return replace(joined[0], n_best=tuple(joined[:n_best])) if n_best > 1 else joined[0]
+        return joined[0] if len(parts) > 1 else best_outputs(joined, n_best)
 
-    def _joined(self, text: str, parts: list[tuple[str, Hypothesis]]) -> Translation:
+    def _joined(self, text: str, parts: list[tuple[SourcePart, Hypothesis]]) -> Translation:
         decode = self.tokenizer.decode
         words = " ".join(decode(hypothesis.ids) for _, hypothesis in parts)
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
-        pieces = tuple((part, tuple(hypothesis.ids)) for part, hypothesis in parts)
-        return Translation(text, words, score, pieces=pieces, translator=self)
+        expected = [hypothesis.expected_chrf for _, hypothesis in parts if hypothesis.expected_chrf is not None]
+        pieces = tuple(TranslatedPart(job.part, tuple(output.ids), tuple(job.ids[:-1])) for job, output in parts)
+        chrf = sum(expected) / len(expected) if expected else None
+        return Translation(text, words, score, chrf, pieces=pieces, translator=self)
 
 
 def join_parts(text: str, parts: Sequence[Translation]) -> Translation:
@@ -484,7 +568,7 @@ def _tell_steps(jobs: Sequence[SourcePart], watch: WatchSteps, survivors: Surviv
 
 def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:
     """Hypotheses over a shortlist, with the ids of the whole vocabulary."""
-    return [Hypothesis([ids[at] for at in found.ids], found.score) for found in hypotheses]
+    return [Hypothesis([ids[at] for at in hypothesis.ids], hypothesis.score) for hypothesis in hypotheses]
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

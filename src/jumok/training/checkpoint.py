@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are whole or not there, what goes into them, and the weights that are published."""
+"""Checkpoints: folders that are written completely or not at all, their contents, and the published weights."""
 
 import errno
 import json
@@ -44,7 +44,7 @@ WRITING, REMOVING, REPLACED, DAMAGED = ".writing-", ".removing-", ".replaced-", 
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first; a copy under another name, such as step-00000048.bak, is none."""
+    """The checkpoints in a folder, oldest first; copies under another name, such as step-00000048.bak, do not count."""
     return sorted((path for path in folder.glob("step-*") if NAME.fullmatch(path.name)), key=step_of)
 
 
@@ -91,7 +91,7 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged checkpoint, so that it is no longer one but can still be looked at."""
+    """Rename a damaged checkpoint, so that it is skipped but can still be inspected."""
     aside = path.with_name(DAMAGED + path.name)
     with _explained("rename", path):
         shutil.rmtree(aside, ignore_errors=True)
@@ -109,7 +109,7 @@ def prune(folder: Path, *, keep: int, best: int | None) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Clear away what a killed process left half done."""
+    """Remove or complete what a killed process left unfinished."""
     with _explained("tidy", folder):
         for old in folder.glob(f"{REPLACED}*"):
             place = folder / old.name.removeprefix(REPLACED)
@@ -121,7 +121,7 @@ def tidy(folder: Path) -> None:
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Rename `new` to `path`, where there may be an older one; `tidy` can undo the first half of that."""
+    """Rename `new` to `path`, replacing an older one; `tidy` can undo a replacement that was cut short."""
     old = path.with_name(REPLACED + path.name)
     if path.exists():
         path.rename(old)
@@ -171,7 +171,7 @@ def _plain(path: Path, most: int) -> bytes:
 
 
 def _advice(path: Path) -> str:
-    return f"copy {path.name} again from where it is whole, or delete it to go on from the one before"
+    return f"copy {path.name} again from where it is whole, or delete it to continue from the one before"
 
 
 @contextmanager
@@ -181,12 +181,12 @@ def _explained(what: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = {
-            errno.ENOSPC: "free some space on the disk, then go on with the same command and --resume",
-            errno.EDQUOT: "free some of your quota, then go on with the same command and --resume",
+            errno.ENOSPC: "free some space on the disk, then continue with the same command and --resume",
+            errno.EDQUOT: "free some of your quota, then continue with the same command and --resume",
             errno.EROFS: "name a folder that can be written to",
             errno.EACCES: "name a folder you may write to, or change its permissions",
             errno.EPERM: "name a folder you may write to, or change its permissions",
-        }.get(error.errno or 0, "remove the cause, then go on with the same command and --resume")
+        }.get(error.errno or 0, "remove the cause, then continue with the same command and --resume")
         raise CheckpointError(
             f"cannot {what} {path}: {error.strerror or error}; {advice} (checkpoints already there are untouched)"
         ) from None
@@ -222,7 +222,7 @@ def save_snapshot(
     config: TrainingConfig,
     origin: Origin,
 ) -> Path:
-    """Write all that is needed to go on from here: the leading process does, and all send it their parts."""
+    """Write everything needed to resume from here: the leading process writes, and the others send it their parts."""
     tensors = {MODEL: weights_of(model), MOMENTS: moments(model, optimiser)}
     if average is not None:
         tensors[AVERAGE] = average.average
@@ -281,7 +281,8 @@ def average_tensors(paths: Sequence[str | Path]) -> dict[str, Tensor]:
     """The mean of every tensor over some files with the same names and shapes; only one file is in memory at a time.
 
     Of a checkpoint's folder it is the weights that were validated, the moving average where there is one. Sums are in
-    float64. What is not a real number, such as an index, must be the same in all files.
+    float64. What is not a real number, such as an index, must be the same in all files; only the number of batches that
+    a batch norm has seen may differ, and the largest is kept.
     """
     if not paths:
         raise ArgumentError("no files to average; name at least one")
@@ -293,6 +294,8 @@ def average_tensors(paths: Sequence[str | Path]) -> dict[str, Tensor]:
         for name, tensor in tensors.items():
             if tensor.is_floating_point():
                 sums[name] += tensor
+            elif name.endswith(".num_batches_tracked"):
+                sums[name] = torch.maximum(sums[name], tensor)
             elif not torch.equal(sums[name], tensor):
                 raise DataError(f"{path} and {paths[0]} differ in {name}, which holds {tensor.dtype} and has no mean")
     return {
@@ -308,14 +311,14 @@ def _validated(path: str | Path) -> dict[str, Tensor]:
 def best_weights(
     folder: Path, model: nn.Module, average: MovingAverage | None, state: TrainingState
 ) -> dict[str, Tensor]:
-    """The weights of the best validation, or where there was none those of now."""
+    """The weights of the best validation; the current ones if there was no validation."""
     if state.best_step is not None:
         return read_snapshot(checkpoint_path(folder, state.best_step)).validated_weights
     return dict(whole(weights_of(model) | (average.average if average is not None else {})))
 
 
 def write_final(folder: Path, model: nn.Module, weights: dict[str, Tensor]) -> Path:
-    """Leave these weights in the model and, once for all processes, in a file that is to become model.safetensors."""
+    """Put these weights into the model and, in the leading process, into a file that is to become model.safetensors."""
     load_weights(model, weights, folder / MODEL)
     content = _bytes_of_whole(weights_of(model))
     return _write_weights(folder, content) if here().leads else folder / NEW_WEIGHTS
@@ -338,7 +341,7 @@ def validated_file(folder: Path, checkpoint: Path) -> Path:
 
 
 def publish_weights(weights: Path, state: TrainingState) -> None:
-    """Make a new file of weights the model's, which it is without anything beside it."""
+    """Make a new file of weights the file of the model."""
     os.replace(weights, weights.with_name(MODEL))
     sync_folder(weights.parent)
 

@@ -1,4 +1,4 @@
-"""The settings of training that all tasks share: how long, how fast, how it is validated, and what is kept."""
+"""The settings of training that all tasks share: length, learning rate, validation and checkpoints."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -11,7 +11,7 @@ Precision = Literal["auto", "float32", "bf16"]
 Parallel = Literal["ddp", "fsdp"]
 Context = Literal["causal", "full"]
 
-LOWER_IS_BETTER = frozenset({"loss", "wer"})
+LOWER_IS_BETTER = frozenset({"loss", "ser", "wer"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +39,17 @@ class TrainingConfig(Settings):
     clip: NonNegativeFloat = 1.0
     """Largest norm of the gradient over all weights; larger gradients are scaled down to it. 0 turns clipping off."""
     accumulate: PositiveInt = 1
-    """Batches per update (gradient accumulation) of each process; a resumed run keeps the number over all of them."""
+    """Batches per update (gradient accumulation) in each process; a resumed run keeps the total over all processes."""
     parallel: Parallel = "ddp"
-    """What processes that torchrun starts share: "ddp" gives each a copy of the model; with "fsdp" each keeps a part.
-
-    "fsdp" (FSDP2) takes less memory, "ddp" sends fewer bytes.
+    """How the processes of torchrun share the model: "ddp" gives each a copy and sends fewer bytes; "fsdp" (FSDP2)
+    gives each a part and needs less memory.
     """
     precision: Precision = "auto"
     """Precision of matrix products: "bf16", "float32" or "auto", which is bf16 on a GPU that supports it."""
     fast: bool = True
     """On a CUDA GPU, fuse operations of Transformer layers and record CUDA graphs."""
     freeze: tuple[str, ...] = ()
-    """Parts of the model that do not learn, by the names of their weights: ["encoder", "decoder.layers.0"]."""
+    """Parts of the model to freeze, by the names of their weights: ["encoder", "decoder.layers.0"]."""
     ema: Fraction = 0.0
     """Decay of a moving average of the weights, such as 0.999, which is validated and saved; 0 for none."""
     validate_every: PositiveInt = 500
@@ -86,9 +85,10 @@ class TrainingConfig(Settings):
                 'before width^-0.5, usually 1 or 2; with "inverse_sqrt" it is the learning rate itself'
             )
         if self.schedule == "cosine" and self.warmup >= self.steps:
+            tenth = self.steps // 10
             raise ConfigError(
                 f'{self.shown("warmup")} must be below {self.shown("steps")} with schedule = "cosine"; set '
-                f"training.warmup = {self.steps // 10}, a tenth of the steps"
+                f"training.warmup = {tenth}" + (", a tenth of the steps" if tenth else "")
             )
 
     def _check_average(self) -> None:

@@ -10,13 +10,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from jumok.models.encoder_decoder import Decoder, Encoder
 from jumok.training.config import TrainingConfig
 from jumok.training.objective import Objective
 from jumok.training.optimiser import update
@@ -24,9 +25,9 @@ from jumok.training.parallel import Alone, Replicas
 from jumok.training.step import StepOutcome, add_gradient, draw_from, seed_of
 
 REPEATS = 2
-"""A shape is recorded when it comes for this time; before, the step runs as it is written."""
+"""A shape is recorded when it occurs for this time; until then, its steps run without a graph."""
 MOST_GRAPHS = 192
-"""Maximum number of recorded shapes; further ones run as they are written."""
+"""Maximum number of recorded shapes; steps of other shapes run without a graph."""
 
 Shapes = tuple[Any, ...]
 
@@ -75,9 +76,9 @@ class StepGraphs:
             self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     def step(self, batches: Sequence[Any], *, step: int, tokens: int | None = None) -> StepOutcome | None:
-        """What `train_step` does; None, with nothing done, if this step is to run as it is written.
+        """What `train_step` does; None, with nothing done, if this step is to run without a graph.
 
-        `tokens` counts those of all processes, of which some may replay the step while others run it as it is written.
+        `tokens` counts those of all processes, of which some may replay the step while others run it without a graph.
         """
         if not self._usable or len(batches) != 1 or (shapes := shapes_of(batches[0])) is None:
             return None
@@ -142,7 +143,7 @@ class StepGraphs:
         return StepGraph(graph, tuple(inputs), tokens, outcome)
 
     def _rehearse(self, inputs: Any, tokens: Tensor) -> bool:
-        """Run the passes once with an error where the host waits; whether the optimiser knows every weight."""
+        """Run both passes once, with an error where the host would wait; whether the optimiser has every weight."""
         self.optimiser.zero_grad(set_to_none=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a prototype, which may miss some waits
@@ -156,6 +157,15 @@ class StepGraphs:
         return all(weight in self.optimiser.state for weight in weights if weight.grad is not None)
 
 
+@runtime_checkable
+class PaddedBatch(Protocol):
+    """A batch of sequences, which can be padded to one of a few shapes."""
+
+    def rounded(self, limit: int | None = None) -> Any:
+        """The same batch with more padding, where sequences stay within `limit`."""
+        ...
+
+
 def ready_for(model: nn.Module) -> Callable[[Any], Any] | None:
     """What to do with batches for this model before they are copied to its GPU; None if it is not on one.
 
@@ -167,16 +177,17 @@ def ready_for(model: nn.Module) -> Callable[[Any], Any] | None:
     limit = longest_of(model)
 
     def ready(batch: Any) -> Any:
-        return (batch.rounded(limit) if hasattr(batch, "rounded") else batch).pinned()
+        return (batch.rounded(limit) if isinstance(batch, PaddedBatch) else batch).pinned()
 
     return ready
 
 
 def longest_of(model: nn.Module) -> int | None:
     """The longest sequence that every part of a model can take; None for no limit."""
-    owners = [owner for module in model.modules() for owner in (module, getattr(module, "config", None))]
-    limits = [getattr(owner, "limit", None) for owner in owners]
-    return min((limit for limit in limits if isinstance(limit, int)), default=None)
+    parts = list(model.modules())
+    limits = [part.limit for part in parts if isinstance(part, Encoder | Decoder)]
+    limits += [part.source_limit for part in parts if isinstance(part, Decoder)]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def shapes_of(batch: Any) -> Shapes | None:
@@ -188,7 +199,7 @@ def shapes_of(batch: Any) -> Shapes | None:
 
 @contextmanager
 def capturable(optimiser: AdamW) -> Iterator[None]:
-    """PyTorch records the update only of an optimiser that says so, and warns of one that says so at other times."""
+    """Mark the optimiser as capturable: PyTorch records no other, and warns of one outside a recording."""
     for group in optimiser.param_groups:
         group["capturable"] = True
     try:

@@ -1,4 +1,4 @@
-"""The training loop: step, validate, save, until done or interrupted; and the same again after a resume."""
+"""The training loop: step, validate and save, until done or interrupted; a resumed run continues from a checkpoint."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,6 +27,7 @@ from jumok.training.checkpoint import (
     write_final,
 )
 from jumok.training.config import TrainingConfig
+from jumok.training.cpu_products import fast_products
 from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.loss import BatchSource
 from jumok.training.metrics import DivergedError, Recorder
@@ -36,7 +37,7 @@ from jumok.training.parallel import parallel_of
 from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
 from jumok.training.read_ahead import Position, ReadAhead, Wishes
-from jumok.training.resume import begin, make_folder, only_here
+from jumok.training.resume import begin, folder_lock, make_folder
 from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
@@ -74,7 +75,7 @@ def train(
     """Train the model into `folder`: checkpoints/, metrics.jsonl, and from the first validation model.safetensors.
 
     `validate` scores the model as it is handed over, in evaluation mode; one of its scores must be `config.metric`.
-    `resume` goes on from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
+    `resume` continues from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
     the batches are made of, `settings` are sections of the recipe; a resume with others is refused. `draw` is called
     with metrics.jsonl after validations. `task` says how a batch becomes a loss. `publish` is handed a file with the
     weights of every best validation so far, and with the final ones, and makes it the model's; a resumed run does so
@@ -84,12 +85,13 @@ def train(
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
-    if device.type == "cpu":
-        keep_freed_memory()
     with ExitStack() as stack:
+        if device.type == "cpu":
+            keep_freed_memory()
+            stack.enter_context(fast_products())
         if here().leads:
             make_folder(Path(folder), resume=resume)
-            stack.enter_context(only_here(Path(folder)))
+            stack.enter_context(folder_lock(Path(folder)))
         here().gather(lambda: check_seen(Path(folder)))
         origin = Origin(data, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
@@ -143,7 +145,7 @@ class Trainer:
         self.recorder = Recorder(folder, self.state, report)
         self.graphs = StepGraphs(model, self.optimiser, config, task, report.say, self.parallel)
         self._validator, self._publish = validate, publish
-        self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
+        self._width = task.width(model)
         self._unsaved = False
         self.state.batches = self.state.batches or config.accumulate * (1 if self.state.step else here().world)
         check_shares(self.state.batches)
@@ -161,7 +163,7 @@ class Trainer:
         return None if step is None else checkpoint_path(self.checkpoints, step)
 
     def run(self, reader: ReadAhead, stop: StopRequest, draw: Callable[[Path], object] | None) -> Reason:
-        """Until something says to stop, with everything saved; what is broken is not, so that the best remains."""
+        """Train until a limit or a signal, and save; a model that diverged is not saved, so that the best remains."""
         try:
             return self._run(reader, stop, draw)
         except DivergedError as error:
@@ -187,24 +189,24 @@ class Trainer:
             self.step(reader)
 
     def show(self, draw: Callable[[Path], object]) -> None:
-        """Have the metrics drawn; a picture that cannot be written ends nothing."""
+        """Draw the metrics; training continues if the picture cannot be written."""
         try:
             draw(self.recorder.path)
         except (JumokError, OSError) as error:
-            self.recorder.report.say(f"{error}; training goes on without the picture")
+            self.recorder.report.say(f"{error}; training continues without the picture")
 
     def step(self, reader: ReadAhead) -> None:
         """One update of the weights and of everything that follows them."""
         state, config = self.state, self.config
-        number, (found, tokens, self._agreed) = state.step + 1, reader.next()
+        number, (share, tokens, self._agreed) = state.step + 1, reader.next()
         rate = learning_rate(number, config, width=self._width)
         set_rate(self.optimiser, rate)
-        outcome = self.graphs.step(found.batches, step=number, tokens=tokens)
+        outcome = self.graphs.step(share.batches, step=number, tokens=tokens)
         if outcome is None:
             outcome = train_step(
                 self.model,
                 self.optimiser,
-                found.batches,
+                share.batches,
                 config,
                 step=number,
                 say=self.recorder.report.say,
@@ -213,7 +215,7 @@ class Trainer:
             )
         if self.average is not None:
             self.average.update(self.model, number)
-        state.step, (state.epoch, state.index) = number, found.after
+        state.step, (state.epoch, state.index) = number, share.after
         state.tokens += outcome.tokens
         state.splits += outcome.splits
         self._unsaved = True
@@ -228,7 +230,7 @@ class Trainer:
         return self.state.step % self.config.validate_every == 0 or self.finished() in ("steps", "minutes")
 
     def validate(self, stop: StopRequest) -> bool:
-        """Validate this step; False if Ctrl-C broke it off, in which case it comes again after the resume."""
+        """Validate this step; False if Ctrl-C interrupted it, in which case the resumed run repeats it."""
         try:
             with stop.at_once():
                 scores = self.scores()
@@ -247,7 +249,7 @@ class Trainer:
         return True
 
     def scores(self) -> dict[str, float]:
-        """What the validator says of the model, or of the moving average of its weights."""
+        """The scores of the model, or of the moving average of its weights."""
         assert self._validator is not None
         self.model.eval()
         try:
@@ -263,7 +265,7 @@ class Trainer:
         return scores
 
     def save_due(self) -> bool:
-        """Whether a checkpoint belongs after this step: regularly, and after every validation."""
+        """Whether this step is followed by a checkpoint, as every `save_every` steps and after every validation."""
         step = self.state.step
         return step % (self.config.save_every or self.config.validate_every) == 0 or step == self.state.validated
 
@@ -280,7 +282,7 @@ class Trainer:
             self.publish(self.best)
 
     def publish(self, checkpoint: Path) -> None:
-        """Make the weights of a checkpoint the model's, so that it can be used whatever becomes of this process."""
+        """Publish the weights of a checkpoint as the model, so that it can be used even if this process is killed."""
         self._publish(validated_file(self.folder, checkpoint), self.state)
 
     def is_stopped(self, stop: StopRequest) -> bool:
@@ -303,8 +305,8 @@ class Trainer:
         return None
 
     def finish(self, stopped: Reason) -> Path:
-        """Say why training is over, and write the final model."""
-        self.recorder.last_words(self.state)
+        """Report why training ended, and write the final model."""
+        self.recorder.report_skipped(self.state)
         if stopped != "diverged":  # which has been said
             self.recorder.report.say(self._why(stopped))
         here().first(lambda: None)  # the leading process has written all of its checkpoints
@@ -335,13 +337,13 @@ class Trainer:
         return mean
 
     def _why(self, stopped: Reason) -> str:
-        step, config, again = self.state.step, self.config, "; to go on, raise it and use --resume"
+        step, config, again = self.state.step, self.config, "; to continue, raise it and use --resume"
         if stopped == "interrupted":
             why = f"stopped after step {step}"
-            again = f", all saved in {self.folder}; go on with the same command and --resume"
+            again = f", all saved in {self.folder}; continue with the same command and --resume"
         elif stopped == "patience":
             why = f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done"
-            again = "; to go on, raise training.patience and use --resume"
+            again = "; to continue, raise training.patience and use --resume"
         else:
             limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
             why = f"step {step}: training.{limit} reached"

@@ -146,7 +146,7 @@ def guided_layer(layer: int | None, layers: int) -> int:
 
 @runtime_checkable
 class BatchSource(Protocol):
-    """The batch at (epoch, step) as a pure function; as `jumok.data.Batches`. What a batch is, a `Task` knows."""
+    """The batch at (epoch, step) as a pure function, such as `jumok.data.Batches`; the task defines what a batch is."""
 
     def steps(self, epoch: int) -> int:
         """The number of batches of an epoch."""
@@ -227,43 +227,50 @@ def batch_loss(
     encoding = model.encoder(batch.source, batch.source_visible)
     look = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
     hidden = look(encoding, batch.target_in)
-    loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
+    loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing, r_drop=r_drop)
     if guide is not None:
         attention = guide.attention(model.decoder, encoding, hidden, batch)
-        loss = loss._replace(total=loss.total + guide.loss(attention, guide.links(batch)))
-    if r_drop:
-        divergence = _divergence(model.decoder, hidden, tokens)
-        loss = Loss(0.5 * (loss.total + r_drop * divergence), 0.5 * loss.cross_entropy)
+        guided = guide.loss(attention, guide.links(batch))
+        loss = loss._replace(total=loss.total + (0.5 * guided if r_drop else guided))
     return loss
 
 
-def _divergence(decoder: Decoder, hidden: Hidden, tokens: TargetTokens) -> Float[Tensor, ""]:
-    """How far what the two passes predict is apart."""
-    first, second = decoder.logits(hidden.select(tokens.positions)).chunk(2)
-    counted = None if tokens.counted is None else tokens.counted[: len(first)]
-    return symmetric_divergence(first, second, counted)
+def hidden_loss(
+    decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoothing: float = 0.0, r_drop: float = 0.0
+) -> Loss:
+    """The loss of a decoder from its states at every position of its targets, its penalty included.
 
-
-def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:
-    """The loss of a decoder from its states at every position of its targets, its penalty included."""
+    With `r_drop` above 0, the second half of the tokens is another pass over the first.
+    """
     selected = hidden.select(tokens.positions)
     output = decoder.linear_output(selected)
     if output is not None and runs_on_kernels(output.states):
-        loss = output_loss(output, tokens, smoothing=smoothing)
+        loss = output_loss(output, tokens, smoothing=smoothing, r_drop=r_drop)
     else:
         logits, gaps = decoder.logits(selected), selected.copied is not None
         loss = smoothed_cross_entropy(logits, tokens.ids, smoothing=smoothing, gaps=gaps, counted=tokens.counted)
+        if r_drop:
+            loss = _agreeing(loss, logits, tokens, r_drop)
     if selected.penalty is not None:
-        loss = loss._replace(total=loss.total + _sum_of(selected.penalty, tokens.counted))
+        penalty = _sum_of(selected.penalty, tokens.counted)
+        loss = loss._replace(total=loss.total + (0.5 * penalty if r_drop else penalty))
     return loss
 
 
-def output_loss(output: LinearOutput, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:
-    """`smoothed_cross_entropy` of the logits of an output layer, on a GPU and without storing all of them."""
+def _agreeing(loss: Loss, logits: Float[Tensor, "token vocabulary"], tokens: TargetTokens, r_drop: float) -> Loss:
+    """The mean loss of two passes, and how far apart their predictions are."""
+    first, second = logits.chunk(2)
+    counted = None if tokens.counted is None else tokens.counted[: len(first)]
+    divergence = symmetric_divergence(first, second, counted)
+    return Loss(0.5 * (loss.total + r_drop * divergence), 0.5 * loss.cross_entropy)
+
+
+def output_loss(output: LinearOutput, tokens: TargetTokens, *, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
+    """The loss of `hidden_loss` from the states of an output layer, on a GPU and without storing all logits."""
     from jumok.training.loss_gpu import smoothed_cross_entropy_of_states  # imports Triton
 
     target = tokens.ids if tokens.counted is None else tokens.ids.masked_fill(~tokens.counted, -1)
-    total, cross_entropy = smoothed_cross_entropy_of_states(*output, target, smoothing=smoothing)
+    total, cross_entropy = smoothed_cross_entropy_of_states(*output, target, smoothing=smoothing, r_drop=r_drop)
     return Loss(total, cross_entropy.detach())
 
 

@@ -17,7 +17,7 @@ from jumok.training.step import StepOutcome
 
 
 class Metrics:
-    """Appends records; a resumed run first cuts those the lost steps had written."""
+    """Appends records; a resumed run first removes those of steps after its checkpoint."""
 
     def __init__(self, folder: Path, *, step: int, validated: int) -> None:
         self.path = folder / "metrics.jsonl"
@@ -101,12 +101,12 @@ def _tensorboard(folder: Path, step: int) -> Any | None:
 def _unwritable(path: Path, error: OSError) -> DataError:
     return DataError(
         f"cannot write {path}: {error.strerror or error}; training stopped, checkpoints are whole, "
-        "go on with the same command and --resume"
+        "continue with the same command and --resume"
     )
 
 
 HOPELESS = 100
-"""Steps in a row without a finite gradient after which training gives up."""
+"""Consecutive steps without a finite gradient after which training gives up."""
 ADVICE = "lower training.learning_rate, lengthen training.warmup, or set training.clip"
 
 
@@ -120,7 +120,7 @@ class DivergedError(TrainingError):
 
 
 class Recorder:
-    """Writes metrics.jsonl in `folder`, where it is in the leading process, and reports; also the clock of the run."""
+    """Writes metrics.jsonl in `folder`, in the leading process, and reports progress; also the clock of the run."""
 
     def __init__(self, folder: Path, state: TrainingState, report: Report) -> None:
         self.report, self._folder = report, folder
@@ -143,29 +143,29 @@ class Recorder:
 
     def line(self, state: TrainingState, *, rate: float) -> None:
         """Write the means since the last line."""
-        found = self._sums.read()
+        summary = self._sums.read()
         self._sums.begin_line()
         self._seconds += self.tick(state)
         record = {
             "step": state.step,
             "epoch": state.epoch,
-            "loss": found.loss,
-            "perplexity": perplexity(found.loss),
+            "loss": summary.loss,
+            "perplexity": perplexity(summary.loss),
             "learning_rate": rate,
-            "gradient_norm": found.norm,
+            "gradient_norm": summary.norm,
             "tokens": state.tokens,
-            "skipped": found.skipped,
+            "skipped": summary.skipped,
             "tokens_per_second": self._tokens / max(self._seconds, 1e-9),
             "seconds": state.seconds,
         }
         self._tokens, self._seconds = 0, 0.0
         self._write(record)
-        if found.skipped_in_a_row >= HOPELESS:
-            raise DivergedError(f"the gradients of the last {found.skipped_in_a_row} steps were not finite")
-        self._say_skipped(state, found)
+        if summary.skipped_in_a_row >= HOPELESS:
+            raise DivergedError(f"the gradients of the last {summary.skipped_in_a_row} steps were not finite")
+        self._say_skipped(state, summary)
 
-    def last_words(self, state: TrainingState) -> None:
-        """Say what the steps after the last line would leave unsaid."""
+    def report_skipped(self, state: TrainingState) -> None:
+        """Report the steps skipped since the last line."""
         self._say_skipped(state, self._sums.read())
 
     def validation(self, state: TrainingState, scores: dict[str, float], *, best: bool) -> None:
@@ -178,14 +178,14 @@ class Recorder:
         return DivergedError(f"the loss is not finite since step {state.step - self._sums.read().skipped_in_a_row}")
 
     def tick(self, state: TrainingState) -> float:
-        """Put the time since the last call on the run's clock; how long that was."""
+        """Add the time since the last call to the run's clock, and return it."""
         now = time.monotonic()
         passed, self._last = now - self._last, now
         state.seconds += passed
         return passed
 
     def sums(self) -> list[float]:
-        """What has to be saved to go on in the middle of a line."""
+        """What a checkpoint saves to resume in the middle of a line."""
         return self._sums.values
 
     def close(self) -> None:
@@ -198,9 +198,9 @@ class Recorder:
             self._metrics.write(record)
         self.report.record(record)
 
-    def _say_skipped(self, state: TrainingState, found: Summary) -> None:
-        if found.skipped_now:
+    def _say_skipped(self, state: TrainingState, summary: Summary) -> None:
+        if summary.skipped_now:
             self.report.say(
-                f"step {state.step}: {found.skipped_now} steps since the last line were skipped because their "
-                f"gradients were not finite; if this goes on, {ADVICE}"
+                f"step {state.step}: {summary.skipped_now} steps since the last line were skipped because their "
+                f"gradients were not finite; if this continues, {ADVICE}"
             )

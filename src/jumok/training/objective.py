@@ -28,12 +28,16 @@ class Objective(Protocol[B]):
         """The loss of a batch, summed over its items."""
         ...
 
+    def width(self, model: nn.Module) -> int:
+        """The width of a model, on which the schedule "noam" depends."""
+        ...
+
     def size(self, batch: B) -> str:
         """The size of a batch in words, for a message when memory runs out."""
         ...
 
     def halves(self, batch: B) -> list[B]:
-        """The batch in two parts, for another try when memory runs out."""
+        """The batch in two parts, to retry when memory runs out."""
         ...
 
 
@@ -65,6 +69,10 @@ class SequenceObjective:
     def r_drop(self, config: Any) -> float:
         """The weight of the divergence between two passes; 0 for one pass."""
         return 0.0
+
+    def width(self, model: nn.Module) -> int:
+        """That of the encoder's states."""
+        return cast(EncoderDecoder, model).encoder.width
 
     def size(self, batch: Batch) -> str:
         """In sentences and tokens."""

@@ -77,7 +77,7 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 
 def moments(model: nn.Module, optimiser: AdamW) -> dict[str, Tensor]:
-    """What the optimiser remembers of every weight, as "exp_avg/encoder.table"."""
+    """The state of the optimiser for every weight, by names such as "exp_avg/encoder.table"."""
     return {
         f"{moment}/{name}": optimiser.state[parameter][moment]
         for name, parameter in trained(model).items()
@@ -115,7 +115,7 @@ def set_rate(optimiser: AdamW, rate: float) -> None:
 
 @torch.no_grad()
 def update(optimiser: AdamW, *, clip: float) -> tuple[Tensor, Tensor]:
-    """Move the weights along their gradients: the norm of those, and 1.0 if it was not finite and nothing moved."""
+    """Update the weights; returns the norm of the gradient, and 1.0 if it was not finite and the update was skipped."""
     parameters = [weight for group in optimiser.param_groups for weight in group["params"] if weight.grad is not None]
     norm = nn.utils.get_total_norm([weight.grad for weight in parameters], foreach=True)
     if hasattr(norm, "full_tensor"):  # of gradients that processes keep in parts
@@ -130,7 +130,7 @@ def update(optimiser: AdamW, *, clip: float) -> tuple[Tensor, Tensor]:
 
 
 def _tables(module: nn.Module) -> list[Tensor]:
-    """What is looked up in this module rather than multiplied by; our own layers call it `table`."""
+    """The weights of this module that are looked up rather than multiplied by; our own layers call them `table`."""
     if isinstance(module, nn.Embedding):
         return [module.weight]
     return [weight for name, weight in module.named_parameters(recurse=False) if name == "table"]
@@ -139,7 +139,7 @@ def _tables(module: nn.Module) -> list[Tensor]:
 class MovingAverage:
     """average(n) = d · average(n-1) + (1 - d) · weights(n), with d = min(decay, (1 + n) / (10 + n)).
 
-    The smaller d of the first steps lets go of the random weights that training began with.
+    The smaller d of the first steps forgets the random initial weights.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -154,7 +154,7 @@ class MovingAverage:
 
     @contextmanager
     def in_place(self, model: nn.Module) -> Iterator[None]:
-        """The model with its average for weights, until the block ends."""
+        """Use the average as the weights of the model until the block ends."""
         weights = trained(model)
         own = {name: weight.detach().clone() for name, weight in weights.items()}
         try:

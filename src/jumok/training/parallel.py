@@ -62,7 +62,7 @@ class Alone:
 
 
 class Replicas(Alone):
-    """A copy of the model in every process, which all make the same updates (Li et al. 2020).
+    """A copy of the model in every process; all make the same updates (Li et al. 2020).
 
     Gradients are summed in buckets. Those of the last piece's backward pass travel while it goes on: a bucket is sent
     when all of its gradients are there and the bucket before it is sent, in the same order in all processes.
@@ -112,11 +112,11 @@ class Replicas(Alone):
     def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Send what has not been sent, and wait for the sums."""
         self._sends = False
-        found = self._buckets = self._buckets or list(buckets(self._used()))
-        for bucket in found[len(self._sent) :]:
+        all_buckets = self._buckets = self._buckets or list(buckets(self._used()))
+        for bucket in all_buckets[len(self._sent) :]:
             self._send(bucket)
         total = _total(cross_entropy, self.model)
-        for bucket, (flat, sending) in zip(found, self._sent, strict=True):
+        for bucket, (flat, sending) in zip(all_buckets, self._sent, strict=True):
             sending.wait()
             parts = torch.split(flat, [weight.numel() for weight in bucket])
             gradients = [_gradient(weight) for weight in bucket]
@@ -147,7 +147,7 @@ class Replicas(Alone):
     def _used(self) -> list[Tensor]:
         """The weights that have a gradient in any process."""
         mine = [number for number, weight in enumerate(self._weights) if weight.grad is not None]
-        numbers = {number for found in here().gather(lambda: mine) for number in found}
+        numbers = {number for used in here().gather(lambda: mine) for number in used}
         return [self._weights[number] for number in sorted(numbers)]
 
 
@@ -183,8 +183,8 @@ def _total(cross_entropy: Float[Tensor, ""], model: nn.Module) -> Float[Tensor, 
     numbers = torch.cat([part.flatten().float() for part in parts])
     dist.all_reduce(numbers)
     total, *sums = torch.split(numbers, [part.numel() for part in parts])
-    for buffer, found in zip(running, sums, strict=True):
-        buffer.copy_(found.view_as(buffer) / here().world)
+    for buffer, summed in zip(running, sums, strict=True):
+        buffer.copy_(summed.view_as(buffer) / here().world)
     return total[0]
 
 
@@ -208,7 +208,7 @@ class Shards(Alone):
 
     @property
     def splits(self) -> bool:
-        """Never: FSDP cannot begin a backward pass again."""
+        """Never: FSDP cannot repeat a backward pass."""
         return False
 
     @property
@@ -251,6 +251,7 @@ class _Through:
 
     def __init__(self, root: Any, task: Objective[Any]) -> None:
         self.unit, self.items, self.size, self.halves = task.unit, task.items, task.size, task.halves
+        self.width = task.width
         self._root, self._loss = root, task.loss
 
     def loss(self, model: nn.Module, batch: Any, device: torch.device, config: Any) -> Loss:

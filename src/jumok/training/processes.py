@@ -1,9 +1,9 @@
-"""Several processes that train one model: who is there, what they tell each other, and which of them speaks.
+"""Several processes that train one model: their ranks, what they exchange, and which of them reports.
 
     torchrun --nproc-per-node 8 -m jumok train recipe.toml
 
-starts eight. Process number 0 leads: it alone prepares data and writes files. What any process raises ends all of them,
-and one of them says why. A process that was started alone is a world of one, to which the same code applies.
+starts eight. Process number 0 leads: it alone prepares data and writes files. An error in any process ends all of them,
+and one of them reports it. A process that was started alone is a world of one, to which the same code applies.
 """
 
 import os
@@ -27,11 +27,11 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 PATIENCE = timedelta(days=7)
-"""How long processes wait for the leader, which may have 10⁸ pairs to tokenise. One that dies is noticed at once."""
+"""How long processes wait for the leader, which may have 10⁸ pairs to tokenise; a crash is noticed at once."""
 SLOWEST_DISK = 60.0
 """Seconds after which a new folder is seen on every machine that shares a disk."""
 CONNECTIONS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "TCPStore")
-"""Words of errors that mean: another process is gone."""
+"""Words in error messages that mean that another process is gone."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Processes:
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Those of the items that are this process's to work on."""
+        """This process's share of the items."""
         return items[self.rank :: self.world]
 
     def gather(self, work: Callable[[], T]) -> list[T]:
@@ -70,12 +70,12 @@ class Processes:
         except (Exception, KeyboardInterrupt) as error:
             _works_alone = False
             mine, raised = (None, type(error), str(error)), error
-        found: list[Any] = [None] * self.world
-        dist.all_gather_object(found, mine, group=self._words)
-        for number, (_, kind, message) in enumerate(found):
+        answers: list[Any] = [None] * self.world
+        dist.all_gather_object(answers, mine, group=self._words)
+        for number, (_, kind, message) in enumerate(answers):
             if kind is not None:
                 raise raised if number == self.rank else kind.__new__(kind, message)
-        return [result for result, _, _ in found]
+        return [result for result, _, _ in answers]
 
     def first(self, work: Callable[[], T]) -> T:
         """What `work` returns in the process that leads, in all processes; the others wait for it."""
@@ -84,8 +84,8 @@ class Processes:
     def map(self, work: Callable[[Sequence[T]], Sequence[S]], items: Sequence[T]) -> list[S]:
         """`work(items)`, done in shares: what it returns for each item, in the order of the items."""
         results: list[Any] = [None] * len(items)
-        for number, found in enumerate(self.gather(lambda: list(work(self.share(items))))):
-            results[number :: self.world] = found
+        for number, share in enumerate(self.gather(lambda: list(work(self.share(items))))):
+            results[number :: self.world] = share
         return results
 
     def total(self, work: Callable[[], Sequence[float]]) -> list[float]:
@@ -108,12 +108,12 @@ _joins = count()
 
 
 def here() -> Processes:
-    """The processes of the run that goes on; a world of one without `joined`."""
+    """The processes of the current run; a world of one outside of `joined`."""
     return _here
 
 
-def may_break_off() -> bool:
-    """Whether this process, one of several, can leave what it does without leaving the others waiting."""
+def may_stop_alone() -> bool:
+    """Whether this process, one of several, can stop what it does without leaving the others waiting."""
     return _works_alone
 
 
@@ -159,11 +159,11 @@ def joined(device: str) -> Iterator[Processes]:
     try:
         yield _here
     except (Exception, KeyboardInterrupt) as error:
-        if not _speaks(store):
+        if not _reports(store):
             raise SystemExit(1) from None
         if _is_of_connection(error):
             raise TrainingError(
-                "another process of this run has ended without a word; go on with the same command and --resume, or "
+                "another process of this run has ended unexpectedly; continue with the same command and --resume, or "
                 "let torchrun do so: --max-restarts 3"
             ) from None
         raise
@@ -172,8 +172,8 @@ def joined(device: str) -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
-def _speaks(store: Any) -> bool:
-    """Whether this is the first process that has something to say."""
+def _reports(store: Any) -> bool:
+    """Whether this is the process that reports the error: the first that has one."""
     try:
         return bool(store.add("jumok/errors", 1) == 1)
     except (RuntimeError, ValueError):  # whoever kept the store is gone
@@ -203,6 +203,6 @@ def check_shares(batches: int) -> None:
     """Raise an ArgumentError if there are fewer batches in an update than processes."""
     if batches < here().world:
         raise ArgumentError(
-            f"each update of this run takes {batches} batches, which {here().world} processes cannot share; go on with "
-            f"{batches} processes or fewer"
+            f"each update of this run takes {batches} batches, which {here().world} processes cannot share; continue "
+            f"with {batches} processes or fewer"
         )

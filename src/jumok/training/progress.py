@@ -1,4 +1,4 @@
-"""What someone watching sees on standard error: a bar in a terminal, lines in a log file."""
+"""Progress of training on standard error: a bar in a terminal, lines in a log file."""
 
 import sys
 import time
@@ -51,7 +51,7 @@ class Report:
         """A line of metrics was written."""
 
     def say(self, message: str) -> None:
-        """Something worth a sentence happened."""
+        """Show a message."""
 
     def end(self) -> None:
         """Training is over, whatever the reason."""
@@ -61,16 +61,16 @@ class LineReport(Report):
     """A line for every record, for log files."""
 
     def say(self, message: str) -> None:
-        """Print the sentence."""
+        """Print the message."""
         to_screen(message)
 
     def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
-        """Take the time."""
+        """Start the clock."""
         self._left = TimeLeft(step=step, steps=steps, minutes=minutes, seconds=seconds)
         self._of = "" if minutes else f"/{steps}"  # which of the two limits ends training is not known before
 
     def record(self, record: Record) -> None:
-        """Print the numbers that matter."""
+        """Print the record as a line."""
         place = f"step {record['step']}{self._of}"
         if "validation" in record:
             self.say(f"{place}  validation: {scores(record)}")
@@ -120,7 +120,7 @@ class BarReport(Report):
             self._fields["numbers"] = numbers(record, self.unit)
 
     def say(self, message: str) -> None:
-        """Print the sentence above the bar."""
+        """Print the message above the bar."""
         if self._bar is None:
             to_screen(message)
         else:
@@ -132,7 +132,7 @@ class BarReport(Report):
         self._bar.update(self._task, completed=self._left.done(step), place=f"{step}{self._of}", **fields)
 
     def end(self) -> None:
-        """Leave the bar as it is."""
+        """Stop updating the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -153,7 +153,7 @@ class TimeLeft:
         self._deadline = self._started + self._limit - seconds if minutes else None
 
     def after(self, step: int) -> float | None:
-        """Seconds left after `step`; None while there is nothing to tell it by."""
+        """Seconds left after `step`; None while the pace is unknown."""
         now = time.monotonic()
         left = (self._steps - step) * (now - self._started) / (step - self._first) if step > self._first else None
         if self._deadline is None:
@@ -162,7 +162,7 @@ class TimeLeft:
         return by_clock if left is None else min(left, by_clock)
 
     def done(self, step: int) -> float:
-        """The share of training that is done, by the limit that is nearer."""
+        """The share of training that is done, by the limit that will be reached first."""
         by_steps = step / self._steps
         if self._deadline is None:
             return by_steps
@@ -170,7 +170,7 @@ class TimeLeft:
 
 
 def numbers(record: Record, unit: str = "tok") -> str:
-    """Loss, pace and what else of a record is worth the room."""
+    """Loss, pace and other numbers of a record, as text."""
     text = f"loss {record['loss']:.3f}  {pace(record['tokens_per_second'])} {unit}/s"
     return text + (f"  {record['skipped']} skipped" if record["skipped"] else "")
 
@@ -182,7 +182,7 @@ def scores(record: Record) -> str:
 
 
 def last_score(record: Record) -> str:
-    """One score of a validation, where there is no room for all: the last, as perplexity says what loss says."""
+    """One score of a validation, where there is no room for all: the last, because perplexity repeats the loss."""
     name, value = [item for item in record["validation"].items() if item[0] != "perplexity"][-1]
     return score_text(name, value) + (" *" if record["best"] else "")
 

@@ -4,8 +4,8 @@ With the distributions p and q of the two passes, half of the paper's loss, so t
 
     ½ · (CE(p) + CE(q)) + ½ · α · ½ · (KL(p ‖ q) + KL(q ‖ p))
 
-Both passes run as one over the batch twice. The cross-entropies are those of any other batch, with the fused kernel
-where there is one; the divergence needs the logits of all tokens in memory.
+Both passes run as one over the batch twice. This is the reference, which keeps the logits of all tokens in memory; on a
+GPU, `loss_gpu.py` finds the same loss some tokens at a time where the decoder's output is a single matrix product.
 """
 
 from typing import Any

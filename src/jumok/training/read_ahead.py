@@ -1,4 +1,4 @@
-"""The batches of the coming step, read while the present one is computed; and what processes agree on meanwhile."""
+"""Reading the batches of the next step while the current one is computed; processes exchange their counts meanwhile."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +10,7 @@ from jumok.training.processes import here
 
 
 class Position(NamedTuple):
-    """Where reading stands: the next batch is this `number` of this `epoch`."""
+    """The position in the data: the next batch is this `number` of this `epoch`."""
 
     epoch: int
     number: int
@@ -20,7 +20,7 @@ class StepBatches(NamedTuple):
     """The batches of one step, and where the next begins."""
 
     batches: list[Any]
-    """Those of them that are this process's share."""
+    """This process's share of them."""
     after: Position
 
 
@@ -36,11 +36,11 @@ class Wishes(NamedTuple):
 class AgreedStep(NamedTuple):
     """The batches of one step, and what all processes agreed on when they had read theirs."""
 
-    found: StepBatches
+    share: StepBatches
     tokens: int
     """Tokens, or whatever the task counts, of the batches of all processes."""
     wishes: Wishes
-    """What any process wished for then, which is one or two steps ago; the same in all."""
+    """What any process wished for at that time, one or two steps ago; the same in all."""
 
 
 Ready = Callable[[Any], Any]
@@ -89,17 +89,17 @@ class ReadAhead:
     def next(self) -> AgreedStep:
         """The batches of the next step."""
         agreed = self._coming.result()
-        self._coming = self._thread.submit(self._read, agreed.found.after)
+        self._coming = self._thread.submit(self._read, agreed.share.after)
         return agreed
 
     def _read(self, position: Position) -> AgreedStep:
-        found = read_step(self._source, position, self._count, ready=self._ready)
+        share = read_step(self._source, position, self._count, ready=self._ready)
         stop, late = self._wishes()
         tokens, stops, lates = here().agree(
-            [sum(self._items(batch) for batch in found.batches), stop, late and here().leads]
+            [sum(self._items(batch) for batch in share.batches), stop, late and here().leads]
         )
-        return AgreedStep(found, max(tokens, 1), Wishes(stops > 0, lates > 0))
+        return AgreedStep(share, max(tokens, 1), Wishes(stops > 0, lates > 0))
 
     def close(self) -> None:
-        """Let the thread end."""
+        """End the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Where a run begins: at nothing in an empty folder, or at the newest checkpoint that is whole."""
+"""How a run starts: from scratch in an empty folder, or from the newest intact checkpoint."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from jumok.training.processes import here
 from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
-"""What training puts into a run's folder."""
+"""What training writes into a run's folder."""
 DESCRIBED = ("recipe.toml", "README.md", "checksums.json", *VOCABULARIES)
 """Files of a model whose names a user's own files may share."""
 BESIDE = (*DESCRIBED, "metrics.jsonl", "curve.png")
@@ -48,7 +48,7 @@ def begin(
     resume: bool,
     say: Callable[[str], None],
 ) -> TrainingState:
-    """The state to go on from, with everything put in place as it was then."""
+    """The state to continue from, with the model, the optimiser and the metrics restored."""
     chosen: list[Snapshot] = []
 
     def choose() -> Path | None:
@@ -75,26 +75,26 @@ def begin(
 
 
 def _snapshot_to_go_on_from(folder: Path, say: Callable[[str], None], *, resume: bool) -> Snapshot | None:
-    """The newest checkpoint of a run that is to be resumed, if there is one; the folder is tidied up before."""
+    """The newest checkpoint of a run that is to be resumed, if there is one, after tidying up the folder."""
     tidy(folder / "checkpoints")
     for place in (folder, folder / "data"):
         remove_unfinished(place)
     snapshot = newest_whole(folder / "checkpoints", say) if resume else None
-    if snapshot is None and resume:
-        if (folder / "model.safetensors").exists():
-            raise CheckpointError(
-                f"{folder} holds a trained model but no checkpoint to go on from; train into another folder"
-            )
-        say(f"there is no checkpoint in {folder} yet; starting at the first step")
+    if snapshot is None and resume and (folder / "model.safetensors").exists():
+        raise CheckpointError(
+            f"{folder} holds a trained model but no checkpoint to continue from; train into another folder"
+        )
     return snapshot
 
 
-def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]], *, resume: bool) -> bool:
-    """Whether a run goes on from a checkpoint, once its folder is found fit; how every recipe's run begins."""
+def will_resume(
+    folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]], *, resume: bool
+) -> bool:
+    """Whether a run continues from a checkpoint; raises an error if its folder cannot be used."""
     for place in (folder, folder / "data", folder / "checkpoints"):
         check_place(place)
     check_folder(folder, resume=resume)
-    begun = resume and will_go_on(folder, config, settings)
+    begun = resume and can_resume(folder, config, settings)
     if not begun and (foreign := foreign_files(folder / "data")):
         raise CheckpointError(
             f"{folder / 'data'} holds {' and '.join(foreign)}, which the run's own data would overwrite; "
@@ -103,21 +103,21 @@ def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping
     return begun
 
 
-def will_go_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether there is a checkpoint to go on from; a ConfigError where it is one of a run with other settings."""
-    found, rest = checkpoints(folder / "checkpoints"), None
+def can_resume(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether there is a checkpoint to continue from; a ConfigError where it is one of a run with other settings."""
+    paths, rest = checkpoints(folder / "checkpoints"), None
     with suppress(DataError, CheckpointError):  # damage is dealt with where checkpoints are read
-        if found:
-            path = found[-1] / STATE
-            _, rest = from_json(read_plain(path, most=MOST_JSON, within=found[-1]), path)
+        if paths:
+            path = paths[-1] / STATE
+            _, rest = from_json(read_plain(path, most=MOST_JSON, within=paths[-1]), path)
     if rest is not None:
         check_same_settings(rest, config, Origin(settings=settings), folder)
-    return bool(found)
+    return bool(paths)
 
 
 def check_folder(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder with a run in it that is not to be resumed; what a run left that saved nothing is no run."""
-    with only_here(folder):
+    """Refuse a folder that holds a run that is not to be resumed; a run without a checkpoint does not count."""
+    with folder_lock(folder):
         pass
     there = [name for name in WRITTEN if (folder / name).exists()]
     if not resume and ((folder / "model.safetensors").exists() or has_checkpoints(folder / "checkpoints")):
@@ -132,8 +132,8 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 def why_foreign(folder: Path, names: Sequence[str]) -> str:
     """What files of the user's own a model with files of these names would overwrite; "" if none."""
-    found = [name for name in names if (folder / name).exists()]
-    return f"{folder} holds {' and '.join(found)}, which the model's own would overwrite" if found else ""
+    existing = [name for name in names if (folder / name).exists()]
+    return f"{folder} holds {' and '.join(existing)}, which the model's own would overwrite" if existing else ""
 
 
 def has_checkpoints(folder: Path) -> bool:
@@ -153,8 +153,8 @@ def make_folder(folder: Path, *, resume: bool) -> None:
 
 
 @contextmanager
-def only_here(folder: Path) -> Iterator[None]:
-    """Hold the run's folder, so that no second process trains into it; a process that dies lets go of it."""
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Lock the run's folder, so that no second process trains into it; a process that dies releases the lock."""
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -180,17 +180,17 @@ def only_here(folder: Path) -> Iterator[None]:
 
 
 def newest_whole(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
-    """The newest checkpoint; where it is damaged the one before it, and that is said. None if there never was any."""
-    found, damage = checkpoints(folder), None
-    for path in reversed(found):
+    """The newest checkpoint; where it is damaged the one before it, with a notice. None if there is none."""
+    paths, damage = checkpoints(folder), None
+    for path in reversed(paths):
         try:
             snapshot = read_snapshot(path)
         except (CheckpointError, DataError) as error:
             damage = damage or error
             say(f"{error}")
             continue
-        for newer in found[found.index(path) + 1 :]:
-            say(f"going on from {path.name} instead; {newer.name} is now called {set_aside(newer).name}")
+        for newer in paths[paths.index(path) + 1 :]:
+            say(f"continuing from {path.name} instead; {newer.name} is now called {set_aside(newer).name}")
         return snapshot
     if damage is not None:
         raise CheckpointError(f"no checkpoint in {folder} is whole; the newest: {damage}")

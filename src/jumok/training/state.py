@@ -1,4 +1,4 @@
-"""Where training stands, in plain numbers: what a checkpoint holds beside tensors."""
+"""The state of training in plain numbers: what a checkpoint holds beside tensors."""
 
 import json
 import math
@@ -44,20 +44,21 @@ class TrainingState:
     best_scores: dict[str, float] | None = None
     """All scores of that validation."""
     waited: int = 0
-    """Validations since one had a better score than all before."""
+    """Validations since the best score."""
     validated: int = 0
     """The step last validated."""
     splits: int = 0
-    """Batches split for want of memory."""
+    """Batches that were split because memory ran out."""
     batches: int = 0
     """Batches of every update, over all processes; 0 in a run of one process before there were several."""
     sums: list[float] = field(default_factory=list)
     """The `Sums` since the last line of metrics."""
 
     def take_validation(self, scores: dict[str, float], config: TrainingConfig) -> bool:
-        """Take in the scores of a validation after this step; whether it is the best so far.
+        """Record the scores of a validation after this step; returns whether it is the best so far.
 
-        Of equal ones, frequent where little is validated on, that with the lower loss is; patience is for the score.
+        The lower loss decides between equal scores, which are frequent with few validation pairs. Patience counts
+        only the score.
         """
         self.validated = self.step
         score = scores[config.metric]
@@ -72,11 +73,11 @@ class TrainingState:
 
 SUMS = 7
 MOST_WAITING = 1000
-"""Steps whose numbers may wait to be read."""
+"""Most steps whose numbers are kept on the device before they are read."""
 
 
 class Sums:
-    """Sums over the steps since the last line; the numbers of steps stay on their device until someone reads them."""
+    """Sums over the steps since the last line; the numbers of steps stay on their device until they are read."""
 
     def __init__(self, values: list[float] | None = None) -> None:
         self._values = values or [0.0] * SUMS
@@ -96,7 +97,7 @@ class Sums:
         return self._values
 
     def add(self, outcome: StepOutcome) -> None:
-        """Take in a step; one that was skipped counts as that and no more."""
+        """Add a step; of a skipped step only the skip is counted."""
         numbers = torch.stack([outcome.cross_entropy, outcome.norm, outcome.skipped])
         self._waiting.append((numbers, outcome.tokens))
         if len(self._waiting) >= MOST_WAITING:
@@ -134,7 +135,7 @@ class Origin(NamedTuple):
 
 
 def to_json(state: TrainingState, config: TrainingConfig, origin: Origin) -> bytes:
-    """The state with what it was made by."""
+    """The state as JSON, with the versions it was made by."""
     content = {
         "state": asdict(state),
         "config": asdict(config),
@@ -146,7 +147,7 @@ def to_json(state: TrainingState, config: TrainingConfig, origin: Origin) -> byt
 
 
 def made_by() -> dict[str, str]:
-    """What else the last digits of every number depend on."""
+    """Versions and hardware, on which the last digits of every number depend."""
     return {
         "jumok": __version__,
         "torch": str(torch.__version__),
@@ -169,8 +170,8 @@ def from_json(content: bytes, path: object) -> tuple[TrainingState, dict[str, An
         right = False
     if not right:
         raise CheckpointError(
-            f"{path} is damaged: it does not hold the state of a run; copy the checkpoint again, or delete it to go on "
-            "from the one before"
+            f"{path} is damaged: it does not hold the state of a run; copy the checkpoint again, or delete it to "
+            "continue from the one before"
         )
     return TrainingState(**values), rest
 
@@ -202,17 +203,17 @@ REST = {"config": dict, "data": str, "made_by": dict}
 
 
 def check_same_data(saved: dict[str, Any], origin: Origin, folder: object) -> None:
-    """Whether a resumed run has the data of the one that was saved, or a ConfigError."""
+    """Raise a ConfigError if a resumed run has other data than the saved one."""
     if saved["data"] != origin.data:
         raise ConfigError(f"the training data is not what this run began with; {_advice(folder)}")
 
 
 def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: Origin, folder: object) -> None:
-    """Whether a resumed run is the one that was saved, or a ConfigError with every setting that differs."""
+    """Raise a ConfigError with every setting that differs between a resumed run and the saved one."""
     if saved.get("order", 1) != ORDER:
         raise ConfigError(
             f"{folder} holds a run of another version of jumok, whose batches came in another order, so it cannot go "
-            "on exactly; go on with that version, or train into another folder"
+            "on exactly; continue with that version, or train into another folder"
         )
     free = MAY_CHANGE - {"steps"} if config.schedule == "cosine" else MAY_CHANGE
     trained = {name: value for name, value in asdict(config).items() if name not in free}
@@ -230,8 +231,9 @@ def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: O
         raise ConfigError(f"{difference}; {_advice(folder, f'repeat {overrides}, put it back in the recipe')}")
 
 
-def _advice(folder: object, mend: str = "put it back") -> str:
-    return f"a resumed run goes on as it was: {mend}, or train into another folder than {folder}"
+def _advice(folder: object, remedy: str = "put it back") -> str:
+    kept = "a resumed run needs the settings and data it started with"
+    return f"{kept}: {remedy}, or train into another folder than {folder}"
 
 
 def _shown(value: Any) -> str:

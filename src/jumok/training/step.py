@@ -1,4 +1,4 @@
-"""One update of the weights, from as many batches as it takes, in as many pieces as memory allows."""
+"""One update of the weights by the gradient of one or more batches, which are split if memory runs out."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +18,7 @@ from jumok.training.parallel import Alone
 
 
 class StepOutcome(NamedTuple):
-    """What happened; tensors stay on their device, so that nothing waits for them before they are wanted."""
+    """The outcome of a step; tensors stay on their device, so that nothing waits for them before they are needed."""
 
     cross_entropy: Float[Tensor, ""]
     """Cross-entropy summed over the tokens, in nats."""
@@ -28,7 +28,7 @@ class StepOutcome(NamedTuple):
     skipped: Float[Tensor, ""]
     """1 if the gradient was not finite and the weights stayed as they were, else 0."""
     splits: int
-    """How often a batch had to be split for want of memory."""
+    """How often a batch was split because memory ran out."""
 
 
 def train_step(
@@ -53,32 +53,32 @@ def train_step(
     task = parallel.task
     pieces, splits = list(batches), 0
     while True:
-        found = gradients(model, optimiser, pieces, config, step, task, tokens=tokens, parallel=parallel)
-        if found.failed is None:
+        result = gradients(model, optimiser, pieces, config, step, task, tokens=tokens, parallel=parallel)
+        if result.failed is None:
             break
-        # Out here nothing holds on to the failed piece's tensors any more.
+        # Out here nothing refers to the tensors of the failed piece any more.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         if not parallel.splits:
             raise TrainingError(
-                f"out of memory with a batch of {task.size(pieces[found.failed])}, which cannot be split because other "
-                "processes have part of its gradient; use smaller batches, such as a lower batch.tokens"
+                f"out of memory with a batch of {task.size(pieces[result.failed])}, which cannot be split because "
+                "other processes have part of its gradient; use smaller batches, such as a lower batch.tokens"
             )
-        say(f"step {step}: out of memory with a batch of {task.size(pieces[found.failed])}; splitting it in two")
-        pieces[found.failed : found.failed + 1] = task.halves(pieces[found.failed])
+        say(f"step {step}: out of memory with a batch of {task.size(pieces[result.failed])}; splitting it in two")
+        pieces[result.failed : result.failed + 1] = task.halves(pieces[result.failed])
         splits += 1
-    cross_entropy = parallel.combine(found.cross_entropy)
+    cross_entropy = parallel.combine(result.cross_entropy)
     try:
         norm, skipped = update(optimiser, clip=config.clip)
     except torch.OutOfMemoryError:
         raise TrainingError(
             "out of memory for the two moments AdamW keeps of every weight; train a smaller model"
         ) from None
-    return StepOutcome(cross_entropy, found.tokens, norm, skipped, splits)
+    return StepOutcome(cross_entropy, result.tokens, norm, skipped, splits)
 
 
-class Gradients(NamedTuple):
-    """The gradients themselves are with the weights; this is what came with them."""
+class BackwardResult(NamedTuple):
+    """What a backward pass returns beside the gradients, which are stored with the weights."""
 
     cross_entropy: Float[Tensor, ""]
     tokens: int
@@ -96,7 +96,7 @@ def gradients(
     *,
     tokens: int | None = None,
     parallel: Alone | None = None,
-) -> Gradients:
+) -> BackwardResult:
     """Fill in the gradient of these pieces' part of the mean over all tokens; they are the whole of it by default.
 
     When a piece does not fit, what its backward pass had already added cannot be told from the rest: all begin anew.
@@ -111,13 +111,13 @@ def gradients(
         draw_from(seed_of(config.seed, step, seed), device)
         parallel.begin_piece(last=number == len(pieces) - 1)
         try:
-            found = add_gradient(model, piece, share, config, task)
+            loss = add_gradient(model, piece, share, config, task)
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            return Gradients(cross_entropy, tokens, number)
-        cross_entropy = cross_entropy + found
-    return Gradients(cross_entropy, tokens, None)
+            return BackwardResult(cross_entropy, tokens, number)
+        cross_entropy = cross_entropy + loss
+    return BackwardResult(cross_entropy, tokens, None)
 
 
 def add_gradient(
@@ -137,7 +137,7 @@ def seed_of(*numbers: int) -> int:
 
 
 def draw_from(seed: int, device: torch.device) -> None:
-    """Seed what dropout on `device` draws from; torch.manual_seed would do the same for every device there is."""
+    """Seed the generator that dropout on `device` uses; torch.manual_seed would seed those of all devices."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -147,7 +147,7 @@ def draw_from(seed: int, device: torch.device) -> None:
 
 
 def autocast(config: TrainingConfig, device: torch.device) -> AbstractContextManager[object]:
-    """The precision that matrices are multiplied in."""
+    """The precision of matrix products."""
     if config.precision == "bf16" and device.type not in ("cuda", "cpu"):
         raise ConfigError(
             f'training.precision = "bf16" needs a CUDA GPU or a CPU, but the model is on {device}; '

@@ -1,4 +1,4 @@
-"""Ctrl-C or a closed terminal: asked once, training finishes its step and saves; asked twice, it quits at once."""
+"""Ctrl-C or a closed terminal: at the first signal training finishes its step and saves, at the second it quits."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from jumok.screen import is_launched
-from jumok.training.processes import here, may_break_off
+from jumok.training.processes import here, may_stop_alone
 
 MESSAGE = b"\nfinishing this step and saving; once more to quit at once\n"
 MESSAGE_TO_ALL = b"\nfinishing this step in all processes and saving\n"
@@ -33,7 +33,7 @@ class StopRequest:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """In this block already the first signal raises KeyboardInterrupt: nothing is lost by leaving it."""
+        """In this block, which loses nothing by being left, the first signal already raises KeyboardInterrupt."""
         self._abandon = True
         try:
             yield
@@ -61,7 +61,7 @@ class StopRequest:
         if not is_launched():
             at_once = again or self._abandon
         else:
-            at_once = self._abandon and not again and (here().world == 1 or may_break_off())
+            at_once = self._abandon and not again and (here().world == 1 or may_stop_alone())
         if at_once:
             raise KeyboardInterrupt
         if again or not here().leads:
@@ -75,7 +75,7 @@ def _hangup() -> list[int]:
 
 
 def _leave_terminal() -> None:
-    """Say nothing more to a terminal that is gone: every word would be an error, and saving not come to its end."""
+    """Stop writing to a terminal that is gone: an error there would keep training from saving."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         with suppress(OSError):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jumok.analysis.alignment.aligner import extract, joined
+from jumok.analysis.alignment.aligner import extract, product_links
 
 
 def test_a_link_counts_as_far_as_both_directions_believe_in_it():
@@ -10,7 +10,7 @@ def test_a_link_counts_as_far_as_both_directions_believe_in_it():
     backward = np.array([[0.6, 0.4, 0.0], [0.0, 0.1, 0.9]])
     beliefs = {(i, j): (forward[j, i] * backward[i, j]) ** 0.5 for i in range(2) for j in range(3)}
     for least in (0.1, 0.3, 0.5, 0.8):
-        assert joined(forward, backward, least) == {link for link, belief in beliefs.items() if belief >= least}
+        assert product_links(forward, backward, least) == {link for link, belief in beliefs.items() if belief >= least}
 
 
 def test_a_word_that_looks_most_at_none_has_no_link():
@@ -20,9 +20,9 @@ def test_a_word_that_looks_most_at_none_has_no_link():
 
 
 def test_what_one_direction_rules_out_is_no_link_however_sure_the_other_is():
-    assert joined(np.array([[1.0, 0.0]]), np.array([[0.0], [1.0]]), 0.01) == set()
+    assert product_links(np.array([[1.0, 0.0]]), np.array([[0.0], [1.0]]), 0.01) == set()
 
 
 def test_a_pair_that_one_of_the_models_could_not_take_has_no_links():
-    assert joined(np.zeros((0, 0)), np.ones((2, 3)) / 3, 0.0) == set()
-    assert joined(np.zeros((0, 0)), np.zeros((0, 0)), 0.0) == set()
+    assert product_links(np.zeros((0, 0)), np.ones((2, 3)) / 3, 0.0) == set()
+    assert product_links(np.zeros((0, 0)), np.zeros((0, 0)), 0.0) == set()

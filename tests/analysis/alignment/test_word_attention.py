@@ -8,6 +8,7 @@ from jumok.analysis.alignment.aligner import Aligner, extract
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads, word_weights
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
+from jumok.models import HardAttentionConfig, RnnDecoderConfig, RnnEncoderConfig, build_model
 from jumok.tasks import TRANSLATION
 
 pytestmark = pytest.mark.slow  # trains the models of conftest.py
@@ -76,3 +77,11 @@ def test_links_are_taken_from_weights_in_three_ways():
     assert extract(weights, "mutual") == {(0, 0)}
     assert extract(weights, "threshold", 0.3) == {(0, 0), (1, 0), (0, 1), (2, 1)}
     assert extract(np.zeros((0, 0))) == set()
+
+
+def test_attention_that_stands_where_a_token_was_written_is_not_shifted():
+    sizes = {"source_vocabulary": 7, "target_vocabulary": 9}
+    encoder, hard = RnnEncoderConfig(width=8, embedding=8), HardAttentionConfig(width=8, embedding=8)
+    assert {head.shift for head in alignment_heads(build_model(encoder, hard, **sizes))} == {False}
+    soft = RnnDecoderConfig(width=8, embedding=8)
+    assert {head.shift for head in alignment_heads(build_model(encoder, soft, **sizes))} == {True, False}

@@ -61,6 +61,19 @@ def test_light_changes_smoothly_from_region_to_region():
     assert light.min() >= 0
 
 
+def test_the_light_of_one_region_is_round_and_brightest_in_its_middle():
+    layout = ImageLayout(np.zeros((480, 480, 3), np.uint8), 5, 5)
+    light = brightness(layout, torch.eye(25)[12])
+    assert light[240, 240] == pytest.approx(1, abs=1e-3)
+    for distance in (40, 80, 120):
+        beside, aslant = (
+            light[240, 240 + distance],
+            light[240 + round(distance / 2**0.5), 240 + round(distance / 2**0.5)],
+        )
+        assert beside == pytest.approx(aslant, abs=0.02)
+        assert 0 < beside < 1
+
+
 def test_a_word_that_looks_everywhere_dims_nothing():
     image = np.random.default_rng(0).integers(0, 255, (480, 480, 3), np.uint8)
     np.testing.assert_array_equal(overlay(ImageLayout(image, 4, 4), torch.full((16,), 1 / 16)), image)

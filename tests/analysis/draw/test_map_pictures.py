@@ -140,3 +140,12 @@ def test_the_matrix_of_a_short_text_is_a_good_part_of_its_paper(words, title):
     ink = (drawn < 0.99).any(-1)
     assert not ink[[0, -1]].any()
     assert not ink[:, [0, -1]].any()
+
+
+@pytest.mark.parametrize("word", [">>de<<", ">>deu_Latn<<", ">>kor_Hang<<", "</s>", "talking"])
+def test_labels_have_as_much_room_as_matplotlib_needs_for_them(word):
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    needed = TextPath((0, 0), word, size=heatmap.TEXT, prop=FontProperties(family=fonts.FIRST)).get_extents().width
+    assert needed <= 1.03 * heatmap._longest([word], heatmap.TEXT)

@@ -22,6 +22,12 @@ def example(source=("On", "Friday", "</s>"), target=("금요일", "에", "</s>")
     return AttentionMap(tuple(source), tuple(target), torch.randn(2, 3, len(target), len(source)).softmax(-1))
 
 
+def test_a_map_is_shown_by_its_size():
+    shown = example(target=("금요일", "에"))
+    assert repr(shown) == "AttentionMap(3 sources × 2 targets, 2 layers × 3 heads, kind='cross')"
+    assert repr(replace(shown, title="On Friday")).endswith(", title='On Friday')")
+
+
 def test_pieces_are_numbered_by_the_word_they_lie_in():
     assert word_numbers("금요일에 만나요", [(0, 2), (2, 4), (5, 7), (7, 8)]) == [0, 0, 1, 1]
     assert word_numbers("a  b", [(0, 1), (3, 4)]) == [0, 1]

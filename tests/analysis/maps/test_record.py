@@ -186,9 +186,29 @@ def test_a_recording_becomes_a_map_of_one_sentence_without_its_padding():
     assert shown.weights.shape == (2, 2, 3, 4)
     assert shown.layer_names == ("cross 1", "cross 3")
     torch.testing.assert_close(shown.weights[1], prediction.attention[3]()[1, :, :3, :4].detach())
-    assert seen.map(list("abcd"), kind="encoder").target == tuple("abcd")
+    assert seen.map(list("abcd"), kind="encoder", sentence=1).target == tuple("abcd")
     with pytest.raises(ArgumentError, match=r"7 target and 4 source words, but only 5 × 6 weights"):
         seen.map(list("abcd"), list("tuvwxyz"), kind="cross")
+
+
+def test_too_few_words_for_a_sentence_are_refused():
+    model, (source, visible, target) = transformer(), batch()
+    wrong = r"3 target and 4 source words, but 5 × 6 weights; name every position that is not padding"
+    with record(model) as seen:
+        model(source, visible, target)
+    with pytest.raises(ArgumentError, match=wrong):
+        seen.map(list("abcd"), list("xyz"), kind="cross", sentence=0)
+    with pytest.raises(ArgumentError, match="name every position"):
+        seen.map(list("abcd"), kind="encoder", sentence=0)
+    with record(model) as alone:
+        model(source[:1], visible[:1], target[:1])
+    for kind, words in (("decoder", ["abc"]), ("cross", ["abcdef", "xyz"]), ("encoder", ["abcd"])):
+        with pytest.raises(ArgumentError, match="name every position"):
+            alone.map(*map(list, words), kind=kind)
+    assert alone.map(list("abcdef"), list("vwxyz"), kind="cross").weights.shape[2:] == (5, 6)
+    with record(model) as padded:
+        model(source[1:], visible[1:], target[1:])
+    assert padded.map(list("abcd"), kind="encoder").source == tuple("abcd")
 
 
 def test_steps_that_see_more_and_more_are_kept_one_by_one():

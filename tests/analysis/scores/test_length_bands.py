@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 
 from jumok.analysis.draw.chart import charts_bytes
-from jumok.analysis.scores.length_bands import joined, length_curves, members, score_bands
+from jumok.analysis.scores.length_bands import join_texts, length_curves, members, score_bands
 from jumok.errors import ArgumentError
 
 SOURCES = ["a b c", "a b c d e f", "a", "a b c d e f g h i j k l", "", "a b c d e"]
@@ -50,10 +50,10 @@ def test_edges_that_are_no_bands_are_refused(edges):
 
 
 def test_consecutive_texts_are_joined_and_none_is_used_twice():
-    assert joined(["a", "b ", "c", "d", "e"], [1, 2]) == ["a", "b", "c", "d", "e", "a b", "c d"]
-    assert joined(["a", "b"], [3]) == []
+    assert join_texts(["a", "b ", "c", "d", "e"], [1, 2]) == ["a", "b", "c", "d", "e", "a b", "c d"]
+    assert join_texts(["a", "b"], [3]) == []
     with pytest.raises(ArgumentError, match="1 or more"):
-        joined(["a"], [0])
+        join_texts(["a"], [0])
 
 
 def test_the_chart_says_what_each_point_is():

@@ -12,18 +12,17 @@ from support.kernels import needs_triton, run_checks
 @pytest.mark.long(seconds=20)
 @needs_triton
 @pytest.mark.parametrize(
-    ("checks", "some"),
+    "checks",
     [
-        ("attention/additive/number_checks.py", "size or tiles"),
-        ("attention/additive/number_checks.py", "not (size or tiles)"),
-        ("attention/additive/mask_checks.py", ""),
-        ("attention/additive/launch_checks.py", ""),
-        ("graphs/gpu_checks.py", ""),
-        ("models/rnn_kernel_checks.py", ""),
+        "attention/additive/number_checks.py",
+        "attention/additive/mask_checks.py",
+        "attention/additive/launch_checks.py",
+        "graphs/gpu_checks.py",
+        "models/rnn_kernel_checks.py",
     ],
 )
-def test_the_kernels_do_what_they_must(checks, some):
-    run_checks(checks, some=some)
+def test_the_kernels_do_what_they_must(checks):
+    run_checks(checks)
 
 
 @pytest.mark.long(seconds=20)

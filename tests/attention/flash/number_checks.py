@@ -33,6 +33,12 @@ def test_any_leading_axes(lead):
     assert_as_accurate_as_plain_torch(draw(lead, 17, 20), visible=causal(3))
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="too many programs for Triton's interpreter")
+@pytest.mark.parametrize("time", [3, 70])
+def test_more_than_65535_pairs_of_sentence_and_head(time):
+    assert_as_accurate_as_plain_torch(draw((8_200, 8), time, time, dim=8, values=8), visible=causal())
+
+
 def test_leading_axes_that_broadcast():
     query, key, value = draw((2, 2), 17, 20)
     assert_as_accurate_as_plain_torch([query, key[:1], value[0, 0]], visible=causal(3))

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Float
 
-from jumok.analysis.alignment.word_attention import AlignmentHead, word_weights
+from jumok.analysis.alignment.word_attention import AlignmentHead, units_of, word_weights
 from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError
@@ -119,15 +119,21 @@ class Aligner(NamedTuple):
     head: AlignmentHead
     method: Extraction = "argmax"
     threshold: float = 0.2
+    tokens: bool = False
+    """Whether links connect tokens instead of words."""
+
+    def units(self, pair: Pair) -> tuple[list[str], list[str]]:
+        """The words or tokens of both sides that links connect."""
+        return units_of(pair, self.tokenizers, tokens=self.tokens)
 
     def align(self, pairs: Sequence[Pair]) -> list[set[Link]]:
         """The links of every pair; none for a pair with an empty side, or too long for the model."""
         return [extract(weights, self.method, self.threshold) for weights in self.weights(pairs)]
 
     def weights(self, pairs: Sequence[Pair]) -> list[Float[np.ndarray, "target source"]]:
-        """The attention between the words of every pair; [0, 0] for a pair that has no links."""
+        """The attention between the words or tokens of every pair; [0, 0] for a pair that has no links."""
         rows = [np.zeros((0, 0), np.float32) for _ in pairs]
-        for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.head]):
+        for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.head], tokens=self.tokens):
             rows[number] = weights[0]
         return rows
 
@@ -138,7 +144,7 @@ Join = Literal[Method, "product"]
 class TwoWayAligner(NamedTuple):
     """Models of both directions, and how to join their alignments; the source of `backward` is our target.
 
-    The method "product" joins their weights, see `joined`; the others `symmetrise` the links of each.
+    The method "product" joins their weights, see `product_links`; the others `symmetrise` the links of each.
     """
 
     forward: Aligner
@@ -146,17 +152,26 @@ class TwoWayAligner(NamedTuple):
     method: Join = "grow-diag"
     threshold: float = 0.5
 
+    @property
+    def tokens(self) -> bool:
+        """Whether links connect tokens instead of words."""
+        return self.forward.tokens
+
+    def units(self, pair: Pair) -> tuple[list[str], list[str]]:
+        """The words or tokens of both sides that links connect."""
+        return self.forward.units(pair)
+
     def align(self, pairs: Sequence[Pair]) -> list[set[Link]]:
         """The links of every pair."""
         pairs_back = [turned(pair) for pair in pairs]
         if self.method == "product":
             both = zip(self.forward.weights(pairs), self.backward.weights(pairs_back), strict=True)
-            return [joined(forward, backward, self.threshold) for forward, backward in both]
+            return [product_links(forward, backward, self.threshold) for forward, backward in both]
         both_links = zip(self.forward.align(pairs), self.backward.align(pairs_back), strict=True)
         return [symmetrise(forward, flipped(backward), self.method) for forward, backward in both_links]
 
 
-def joined(
+def product_links(
     forward: Float[np.ndarray, "target source"], backward: Float[np.ndarray, "_ _"], threshold: float
 ) -> set[Link]:
     """Links where √(product of the weights of both directions) ≥ `threshold`.

@@ -15,7 +15,7 @@ import numpy as np
 
 from jumok.analysis.alignment.aligner import Extraction, extract, flipped
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
-from jumok.analysis.alignment.word_attention import AlignmentHead, WordWeights, alignment_heads, word_weights
+from jumok.analysis.alignment.word_attention import AlignmentHead, WordWeights, alignment_heads, units_of, word_weights
 from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.models.encoder_decoder import EncoderDecoder
@@ -26,6 +26,8 @@ SAMPLE = 1000
 
 LinksByHead = dict[AlignmentHead, list[set[Link]]]
 """The links of every pair, by each head."""
+Units = tuple[Sequence[str], Sequence[str]]
+"""The words, or tokens, of source and target that links connect."""
 WatchWeights = Callable[[Iterator[WordWeights]], Iterator[WordWeights]]
 """Passes the weights of pairs on, and may show progress."""
 
@@ -38,11 +40,12 @@ def links_by_head(
     method: Extraction = "argmax",
     threshold: float = 0.2,
     *,
+    tokens: bool = False,
     watch: WatchWeights = iter,
 ) -> LinksByHead:
-    """The links that every head would give."""
+    """The links that every head would give, between words or `tokens`."""
     links: LinksByHead = {head: [set() for _ in pairs] for head in heads}
-    for number, weights in watch(word_weights(model, tokenizers, pairs, heads)):
+    for number, weights in watch(word_weights(model, tokenizers, pairs, heads, tokens=tokens)):
         for head, head_weights in zip(heads, weights, strict=True):
             links[head][number] = extract(head_weights, method, threshold)
     return links
@@ -69,21 +72,20 @@ def choose_by_agreement(forward: LinksByHead, backward: LinksByHead) -> tuple[Al
     return list(forward)[row], list(backward)[column]
 
 
-def choose_by_dictionary(links: LinksByHead, pairs: Sequence[Pair]) -> AlignmentHead:
-    """The head whose links make the most consistent dictionary."""
-    return max(links, key=lambda head: consistency(links[head], pairs))
+def choose_by_dictionary(links: LinksByHead, units: Sequence[Units]) -> AlignmentHead:
+    """The head whose links make the most consistent dictionary; `units` are the words of both sides of every pair."""
+    return max(links, key=lambda head: consistency(links[head], units))
 
 
-def consistency(rows: Sequence[Collection[Link]], pairs: Sequence[Pair]) -> float:
+def consistency(rows: Sequence[Collection[Link]], units: Sequence[Units]) -> float:
     """Mean log-probability of a linked target word, given its source word and all other links of the sample.
 
     p(t | s) = (c(s, t) - 1 + p(t)) / (c(s) - 1 + 1), the link itself left out of the counts; and p(t) for a word that
     has no link.
     """
-    targets = Counter(word for pair in pairs for word in pair.target.split())
+    targets = Counter(word for _, target in units for word in target)
     linked = []
-    for pair, links in zip(pairs, rows, strict=True):
-        source, target = pair.source.split(), pair.target.split()
+    for (source, target), links in zip(units, rows, strict=True):
         linked += [(source[i], target[j]) for i, j in links]
     together, sources = Counter(linked), Counter(source for source, _ in linked)
     words = sum(targets.values())
@@ -104,13 +106,16 @@ def choose_head(
     gold: Sequence[Gold] | None = None,
     method: Extraction = "argmax",
     threshold: float = 0.2,
+    tokens: bool = False,
     watch: WatchWeights = iter,
 ) -> AlignmentHead:
-    """The head of one model that aligns best."""
+    """The head of one model that aligns the words, or the `tokens`, of pairs best."""
     if len(heads) == 1:
         return heads[0]
-    links = links_by_head(model, tokenizers, pairs, heads, method, threshold, watch=watch)
-    return choose_by_dictionary(links, pairs) if gold is None else choose_by_gold(links, gold)
+    links = links_by_head(model, tokenizers, pairs, heads, method, threshold, tokens=tokens, watch=watch)
+    if gold is not None:
+        return choose_by_gold(links, gold)
+    return choose_by_dictionary(links, [units_of(pair, tokenizers, tokens=tokens) for pair in pairs])
 
 
 def default_head(heads: Sequence[AlignmentHead], *, recurrent: bool) -> AlignmentHead:
@@ -120,7 +125,8 @@ def default_head(heads: Sequence[AlignmentHead], *, recurrent: bool) -> Alignmen
     2020); for a recurrent decoder, whose state attends before it predicts, the row that predicts it.
     """
     layer = max(max(head.layer for head in heads) - 1, 0)
-    return next(head for head in heads if head.layer == layer and head.shift != recurrent)
+    of_layer = [head for head in heads if head.layer == layer]
+    return next((head for head in of_layer if head.shift != recurrent), of_layer[0])
 
 
 def guided_head(model: EncoderDecoder, guide: GuidedAlignment | None) -> AlignmentHead | None:

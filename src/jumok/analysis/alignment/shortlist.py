@@ -33,15 +33,15 @@ def make_shortlist(
     """
     first = FIRST if shared else FIRST_TARGET
     pairs = [Pair(_text(source, FIRST), _text(target, first)) for source, target in zip(sources, targets, strict=True)]
-    corpus, (forward, _) = fit(pairs, rounds=ROUNDS, lowercase=False, tell=tell)
+    corpus, model = fit(pairs, rounds=ROUNDS, lowercase=False, parts=[str], tell=tell)
     # The aligner numbers words as they come.
     source_ids, target_ids = (np.fromiter(dict.fromkeys(chain.from_iterable(side)), int) for side in (sources, targets))
-    best = np.lexsort((-forward.words, corpus.source_of))
-    starts = np.searchsorted(corpus.source_of[best], np.arange(corpus.sources + 1))
+    best = np.lexsort((-model.counts[:, 0], corpus.source.of))
+    starts = np.searchsorted(corpus.source.of[best], np.arange(len(corpus.source.frequency) + 1))
     likely: dict[int, tuple[int, ...]] = {}
     for piece, start, end in zip(source_ids.tolist(), starts[:-1], starts[1:], strict=True):
-        found = target_ids[corpus.target_of[best[start : min(end, start + LIKELY)]]].tolist()
-        likely[piece] = tuple(dict.fromkeys([*found, *([piece] if shared else [])]))
+        translations = target_ids[corpus.target.of[best[start : min(end, start + LIKELY)]]].tolist()
+        likely[piece] = tuple(dict.fromkeys([*translations, *([piece] if shared else [])]))
     counts = np.bincount(np.fromiter(chain.from_iterable(targets), int), minlength=1)
     frequent = np.argsort(-counts, kind="stable")[:FREQUENT].tolist()
     return Shortlist(frozenset(frequent) | {PAD, BOS, EOS, UNK}, likely)

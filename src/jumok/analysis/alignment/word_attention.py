@@ -17,6 +17,7 @@ from torch import Tensor
 
 from jumok.data import BatchConfig, Pair, Tokenizer, TokenizerPair, pad
 from jumok.data.batches import batch_boundaries
+from jumok.data.subwords import SPACE
 from jumok.data.word_links import WordMap, spaced_words
 from jumok.models.encoder_decoder import EncoderDecoder, Encoding, HeadWeights
 
@@ -52,10 +53,56 @@ class Tokens(NamedTuple):
     words: WordMap
 
     @classmethod
-    def of(cls, text: str, tokenizer: Tokenizer) -> "Tokens":
-        """Tokenise a text."""
-        ids = np.array(tokenizer.encode(text), np.int64)
-        return cls(ids, tokenizer.word_numbers(ids), spaced_words(text, tokenizer.normaliser))
+    def of(cls, text: str, tokenizer: Tokenizer, ids: Sequence[int], *, alone: bool = False) -> "Tokens":
+        """A text and its token ids; `alone` makes each token a word of its own."""
+        if alone:
+            counted = count_tokens(ids, tokenizer)
+            return cls(np.array(ids, np.int64), counted.numbers, WordMap(len(counted.names), None))
+        tokens = np.array(ids, np.int64)
+        return cls(tokens, tokenizer.word_numbers(tokens), spaced_words(text, tokenizer.normaliser))
+
+    @classmethod
+    def of_pair(cls, pair: Pair, tokenizers: TokenizerPair, *, alone: bool = False) -> "tuple[Tokens, Tokens]":
+        """Tokenise both sides of a pair."""
+        source, target = tokenizers.encode(pair)
+        return (
+            cls.of(pair.source, tokenizers.source, source, alone=alone),
+            cls.of(pair.target, tokenizers.target, target, alone=alone),
+        )
+
+
+class CountedTokens(NamedTuple):
+    """The tokens of a text that links can name."""
+
+    numbers: Int[np.ndarray, " token"]
+    """The number of each id of the text among them; -1 for an id that is none."""
+    names: list[str]
+
+
+def count_tokens(ids: Sequence[int], tokenizer: Tokenizer) -> CountedTokens:
+    """Number the tokens of [BOS, …, EOS] that write something, from 0.
+
+    A tokenizer of letters begins every text with a space, ▁, which is none of its letters: it counts as part of the
+    first one, so that the numbers are those of the letters.
+    """
+    letters, names = tokenizer.letters, list[str]()
+    numbers, begins = np.full(len(ids), -1, np.int64), True
+    for id, place in zip(*tokenizer.written(ids[1:-1]), strict=True):
+        if id in letters.language_ids:
+            continue
+        numbers[place + 1] = len(names)
+        if not (begins and letters.kind == "char" and letters.pieces[id] == SPACE):
+            names.append(letters.pieces[id])
+        begins = letters.is_symbol(id)
+    return CountedTokens(numbers, names)
+
+
+def units_of(pair: Pair, tokenizers: TokenizerPair, *, tokens: bool = False) -> tuple[list[str], list[str]]:
+    """What the links of a pair connect: the words of both sides, or their tokens."""
+    if not tokens:
+        return pair.source.split(), pair.target.split()
+    source, target = tokenizers.encode(pair)
+    return count_tokens(source, tokenizers.source).names, count_tokens(target, tokenizers.target).names
 
 
 class WordWeights(NamedTuple):
@@ -68,7 +115,7 @@ class WordWeights(NamedTuple):
 
 @torch.no_grad()
 def alignment_heads(model: EncoderDecoder) -> list[AlignmentHead]:
-    """Every layer and head of a model, and the mean of each layer's heads, both shifted and not."""
+    """Every layer and head of a model, and the mean of each layer's heads, shifted and not."""
     token = torch.ones(1, 1, dtype=torch.long, device=next(model.parameters()).device)
     layers = model.decoder.source_attention(model.encoder(token, token.bool()), token)
     heads = [layer().shape[1] for layer in layers]
@@ -76,7 +123,7 @@ def alignment_heads(model: EncoderDecoder) -> list[AlignmentHead]:
         AlignmentHead(layer, head, shift)
         for layer, count in enumerate(heads)
         for head in ([None, *range(count)] if count > 1 else [0])
-        for shift in (True, False)
+        for shift in ((False,) if model.decoder.attends_while_writing else (True, False))
     ]
 
 
@@ -86,13 +133,14 @@ def word_weights(
     pairs: Sequence[Pair],
     heads: Sequence[AlignmentHead],
     *,
+    tokens: bool = False,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[WordWeights]:
-    """The weights between the words of every pair, in no particular order.
+    """The weights between the words of every pair, or between their `tokens`, in no particular order.
 
     A pair with an empty side, or one longer than the model's positions or than LONGEST, is left out.
     """
-    sides = [(Tokens.of(source, tokenizers.source), Tokens.of(target, tokenizers.target)) for source, target in pairs]
+    sides = [Tokens.of_pair(Pair(*pair), tokenizers, alone=tokens) for pair in pairs]
     fits = [number for number, pair in enumerate(sides) if _fits(model, *pair)]
     if not fits:
         return

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
-from jumok.data import Batch, TokenizerPair, collate
+from jumok.data import Batch, Pair, TokenizerPair, collate
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import EncoderDecoder
 
@@ -82,8 +82,7 @@ def batches_of(
 ) -> Iterator[Batch]:
     """The first `most` pairs whose source has `shortest` tokens or more, those of like length together."""
     encoded = (
-        (tokenizers.source.encode(source), tokenizers.target.encode(reference))
-        for source, reference in zip(sources, references, strict=True)
+        tokenizers.encode(Pair(source, reference)) for source, reference in zip(sources, references, strict=True)
     )
     rows = sorted(islice((row for row in encoded if len(row[0]) >= shortest + 2), most), key=lambda row: len(row[0]))
     for start in range(0, len(rows), ROWS):
@@ -119,7 +118,7 @@ def reach_by_distance(
         raise ArgumentError(f"no source has {shortest} tokens or more; lower --shortest, or join sentences")
     distances = [_distances(len(sentence), ends) // every for sentence in chosen]
     draws = np.random.default_rng(seed).integers(len(chosen), size=(1000, len(chosen)))
-    found = []
+    reaches = []
     for number in range(1 + max(int(distance.max()) for distance in distances)):
         inside = [sentence[at == number] for sentence, at in zip(chosen, distances, strict=True)]
         sums, counts = np.array([part.sum() for part in inside]), np.array([len(part) for part in inside])
@@ -127,8 +126,10 @@ def reach_by_distance(
             spread = sums[draws].sum(1) / np.maximum(counts[draws].sum(1), 1)
             low, high = np.percentile(spread, [2.5, 97.5])
             share, nearest = sums.sum() / counts.sum(), number * every
-            found.append(Reach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high)))
-    return found
+            reaches.append(
+                Reach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high))
+            )
+    return reaches
 
 
 def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
@@ -139,14 +140,14 @@ def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
 
 def reach_curves(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> list[LineChart]:
     """Return a curve for each model; at 1, a token gets as much gradient as the average token of its sentence."""
-    curves = [Curve(name, [_point(reach) for reach in found]) for name, found in reaches.items()]
+    curves = [Curve(name, [_point(reach) for reach in curve]) for name, curve in reaches.items()]
     end = "the nearer end" if ends == "both" else "the end"
     across = Axis(f"tokens between a source token and {end} of the source")
     return [LineChart(curves, across, Axis("share of the gradient (1 is even)", log=True), title)]
 
 
 def _point(reach: Reach) -> Point:
-    said = (
+    hint = (
         f"{reach.nearest}–{reach.farthest} tokens from the end, {reach.share:.3g} [{reach.low:.3g}, {reach.high:.3g}]"
     )
-    return Point((reach.nearest + reach.farthest) / 2, reach.share, reach.low, reach.high, said)
+    return Point((reach.nearest + reach.farthest) / 2, reach.share, reach.low, reach.high, hint)

@@ -115,14 +115,16 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 def speed_curves(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> list[LineChart]:
     """Return the charts of training and of decoding."""
-    lengths = sorted({one.length for found in times.values() for one in found})
-    across = Axis("tokens in the source and in the target", [(float(one), str(one)) for one in lengths], log=True)
-    above = [Curve(name, [_point(one.length, one.training) for one in found]) for name, found in times.items()]
-    below = [Curve(name, [_point(one.length, one.decoding) for one in found]) for name, found in times.items()]
-    said = f"Training: {tokens:,} target tokens in sentences of one length, {where}"
+    lengths = sorted({time.length for points in times.values() for time in points})
+    across = Axis(
+        "tokens in the source and in the target", [(float(length), str(length)) for length in lengths], log=True
+    )
+    above = [Curve(name, [_point(time.length, time.training) for time in points]) for name, points in times.items()]
+    below = [Curve(name, [_point(time.length, time.decoding) for time in points]) for name, points in times.items()]
+    title = f"Training: {tokens:,} target tokens in sentences of one length, {where}"
     spoken = f"Decoding: one sentence, token by token, {where}"
     return [
-        LineChart(above, across, Axis("ms for a batch", log=True), said),
+        LineChart(above, across, Axis("ms for a batch", log=True), title),
         LineChart(below, across, Axis("ms for a token", log=True), spoken),
     ]
 

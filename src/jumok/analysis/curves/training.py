@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TRAINING, VALIDATION = "#0072B2", "#D55E00"
 SCORES = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 TEXT, QUIET, LINE = "#20242C", "#5B6472", "#C9CED6"
-LOWER_IS_BETTER = ("wer", "ter")
+LOWER_IS_BETTER = ("wer", "ser", "ter")
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "wer": "WER %", "ser": "SER %", "exact_match": "exact match %"}
 
 Curve = tuple[list[int], list[float]]
@@ -42,8 +42,8 @@ def read_curves(metrics: str | Path) -> dict[str, Curve]:
     """Read the curves of a run: the "training" loss and the validation scores by name."""
     curves: dict[str, Curve] = {}
     for record in _records(metrics):
-        found = record.get("validation") or {"training": record.get("loss")}
-        for name, value in found.items():
+        scores = record.get("validation") or {"training": record.get("loss")}
+        for name, value in scores.items():
             if value is not None:
                 steps, values = curves.setdefault(name, ([], []))
                 steps.append(record["step"])
@@ -63,11 +63,11 @@ def _records(metrics: str | Path) -> list[dict[str, Any]]:
     return records
 
 
-def _record(found: dict[str, Any]) -> dict[str, Any]:
+def _record(record: dict[str, Any]) -> dict[str, Any]:
     """Read a line of metrics; raises ValueError, TypeError, KeyError or AttributeError if it is none."""
-    if not all(isinstance(value, float | int | None) for value in (found.get("validation") or {}).values()):
+    if not all(isinstance(value, float | int | None) for value in (record.get("validation") or {}).values()):
         raise TypeError("a score must be a number")
-    return {**found, "step": int(found["step"]), "loss": found.get("loss") and float(found["loss"])}
+    return {**record, "step": int(record["step"]), "loss": record.get("loss") and float(record["loss"])}
 
 
 def _draw_loss(panel: Any, curves: dict[str, Curve]) -> None:

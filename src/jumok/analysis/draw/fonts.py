@@ -140,11 +140,11 @@ def _script(letter: str) -> tuple[str, str]:
 
 
 def _what_to_install(letters: set[str]) -> str:
-    some = " ".join(sorted(letters)[:5]) + (" ..." if len(letters) > 5 else "")
+    examples = " ".join(sorted(letters)[:5]) + (" ..." if len(letters) > 5 else "")
     known = {_script(letter) for letter in letters}
     names = ", ".join(sorted({name for name, _ in known}))
     packages = " ".join(sorted({package for _, package in known}))
     return (
-        f"no installed font can draw {some} ({names}); install one, for example: "
+        f"no installed font can draw {examples} ({names}); install one, for example: "
         f"apt install {packages}; or save as .svg or .html, whose letters the browser draws"
     )

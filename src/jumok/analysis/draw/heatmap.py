@@ -14,6 +14,8 @@ LARGE_CELL, CELL, GRID_CELL, SMALL_CELL = 46.0, 28.0, 20.0, 15.0
 TITLE, TEXT, SMALL_TEXT, TINY_TEXT = 14.0, 14.0, 11.0, 10.0
 LETTER = 0.62
 """Width of a letter of size 1; Hangul and Chinese letters are two wide."""
+BRACKETS = 0.7
+"""How many letters two angle brackets are wider than two letters."""
 LONG = 60
 """Beyond this many words on a side, cells and letters are smaller."""
 LONGEST_SIDE = 2400.0
@@ -130,4 +132,9 @@ def _lean(words: Sequence[str], size: float) -> float:
 
 
 def _longest(words: Sequence[str], size: float) -> float:
-    return max((cells(printable(word)) for word in words), default=0) * size * LETTER
+    return max((_letters(printable(word)) for word in words), default=0.0) * size * LETTER
+
+
+def _letters(word: str) -> float:
+    """Return the width of a word in letters; the brackets of a tag such as >>kor<< are wider than letters."""
+    return cells(word) + BRACKETS * (word.count("<<") + word.count(">>"))

@@ -65,14 +65,25 @@ def seen_box(layout: ImageLayout) -> tuple[int, int, int, int]:
 def brightness(layout: ImageLayout, weights: Float[Tensor, " source"]) -> Float[np.ndarray, "high wide"]:
     """Return how much a word attends to each pixel, from 0 to 1 at its largest weight.
 
-    Regions blend smoothly into each other: bicubic interpolation between their centres.
+    Regions blend smoothly into each other by cubic B-splines. A curve through their weights would fall below 0 around a
+    bright region; cut off there, its light would end in the edges of a square.
     """
     top, left, bottom, right = seen_box(layout)
-    grid = weights.detach().float().cpu().view(1, 1, layout.rows, layout.columns)
-    smooth = F.interpolate(grid, (bottom - top, right - left), mode="bicubic", align_corners=False)[0, 0].clamp(min=0)
+    grid = weights.detach().float().cpu().view(layout.rows, layout.columns)
+    smooth = _splines(layout.rows, bottom - top) @ grid @ _splines(layout.columns, right - left).T
     light = np.zeros(_size(layout), np.float32)
-    light[top:bottom, left:right] = (smooth / smooth.max().clamp(min=1e-12)).clamp(max=1).numpy()
+    light[top:bottom, left:right] = (smooth / smooth.max().clamp(min=1e-12)).numpy()
     return light
+
+
+def _splines(regions: int, length: int) -> Float[Tensor, "length regions"]:
+    """For each pixel along an axis, the share of each region: none is negative, and they sum to 1."""
+    place = (torch.arange(length) + 0.5) * regions / length - 0.5
+    first = place.floor()
+    t = place - first
+    parts = torch.stack([(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, 3 * (1 - t) ** 3 - 6 * (1 - t) ** 2 + 4, t**3], 1) / 6
+    number = (first[:, None].long() + torch.arange(-1, 3)).clamp(0, regions - 1)  # what is outside is as at the edge
+    return torch.zeros(length, regions).scatter_add_(1, number, parts)
 
 
 def overlay(layout: ImageLayout, weights: Float[Tensor, " source"]) -> UInt8[np.ndarray, "high wide 3"]:

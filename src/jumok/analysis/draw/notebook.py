@@ -29,7 +29,8 @@ STYLE = (
     ".jumok-out p{margin:6px 8px 2px;color:var(--quiet)}"
     ".jumok-out section{display:inline-block;vertical-align:top;margin:0 16px 8px 0}"
     ".jumok-heads{display:grid;gap:8px;padding:4px 8px 8px;justify-content:start}"
-    ".jumok-heads figure{margin:0}.jumok-heads figcaption{font-size:11px;color:var(--quiet);line-height:1.4}"
+    ".jumok-heads figure{margin:0}.jumok-heads figcaption{font-size:11px;color:var(--quiet);line-height:1.4;"
+    "white-space:nowrap}"
     ".jumok-heads img{width:72px;height:72px;object-fit:contain;object-position:left top;image-rendering:pixelated;"
     "margin:0;max-width:none}"
 )
@@ -52,11 +53,7 @@ def _kind_parts(recording: Recording, kind: str) -> Iterator[str]:
     try:
         first = recording.weights(layers[0].number, layers[0].kind)
         sentences, _, queries, keys = first.shape
-        shown = recording.map(
-            [str(number) for number in range(min(keys, LONGEST))],
-            [str(number) for number in range(min(queries, LONGEST))],
-            kind=layers[0].kind,
-        )
+        shown = recording.first_positions(layers[0].kind, LONGEST)
     except ArgumentError as error:
         yield f"<p><b>{kind}</b> · {names} · {safe(str(error))}</p>"
         return
@@ -74,7 +71,7 @@ def _map_parts(attention: AttentionMap) -> Iterator[str]:
     layers, heads, targets, sources = attention.weights.shape
     few = 1 < layers * heads <= THUMBNAILS and layers * heads * targets * sources <= THUMBNAIL_CELLS
     if few and isinstance(attention.layout, TextLayout) and targets and sources:
-        columns = f"grid-template-columns:repeat({heads if heads > 1 else min(layers, 8)},72px)"
+        columns = f"grid-template-columns:repeat({heads if heads > 1 else min(layers, 8)},minmax(72px,max-content))"
         yield f'<details><summary>every layer and head</summary><div class="jumok-heads" style="{columns}">'
         yield from _thumbnails(attention)
         yield "</div></details>"

@@ -60,6 +60,11 @@ class AttentionMap:
             seen = list(self.tokens.weights.shape[:2])
             raise ArgumentError(f"tokens has {seen} layers and heads, but weights have {[layers, heads]}")
 
+    def __repr__(self) -> str:
+        layers, heads, targets, sources = self.weights.shape
+        size = f"{sources} sources × {targets} targets, {layers} layers × {heads} heads"
+        return f"AttentionMap({size}, kind={self.kind!r}{f', title={self.title!r}' if self.title else ''})"
+
     def select(self, *, layer: Choice = None, head: Choice = None) -> "AttentionMap":
         """Select layers and heads, counted from 0 (-1 is the last), or average them with "mean"."""
         weights, layer_names = _chosen(self.weights, 0, layer, self.layer_names, "layer")

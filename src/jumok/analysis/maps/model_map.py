@@ -3,6 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from operator import ne
 from typing import NamedTuple
 
 import torch
@@ -16,20 +19,20 @@ SPACE = "▁"
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
-class Side(NamedTuple):
+class MapAxis(NamedTuple):
     """One axis of a map: the tokens of a text, the number of the word that each belongs to, and the words."""
 
     tokens: tuple[str, ...]
     numbers: list[int]
     words: tuple[str, ...]
 
-    def with_end(self) -> "Side":
+    def with_end(self) -> "MapAxis":
         """The same with the end of the sentence, a word of its own."""
-        return Side((*self.tokens, END), [*self.numbers, len(self.words)], (*self.words, END))
+        return MapAxis((*self.tokens, END), [*self.numbers, len(self.words)], (*self.words, END))
 
-    def with_beginning(self) -> "Side":
+    def with_beginning(self) -> "MapAxis":
         """The same with the beginning of the sentence, a word of its own."""
-        return Side((BEGIN, *self.tokens), [0, *(number + 1 for number in self.numbers)], (BEGIN, *self.words))
+        return MapAxis((BEGIN, *self.tokens), [0, *(number + 1 for number in self.numbers)], (BEGIN, *self.words))
 
 
 @torch.no_grad()
@@ -53,20 +56,23 @@ def map_of_translation(
     target_in = torch.tensor([[BOS, *target]], device=device)
     visible = torch.ones_like(source_ids, dtype=torch.bool)
     if checked_kind(kind) == "encoder":
-        read = source_side(source, tokenizers.source).with_end()
+        read = source_side(source, ids[:-1], tokenizers.source).with_end()
         return map_of_layers(model.encoder.self_attention(source_ids, visible), read, read, kind, words=words)
     encoding = model.encoder(source_ids, visible)
-    written = target_side(target, tokenizers.target)
+    pieces, places = tokenizers.target.written(target)
+    written = target_side(pieces, tokenizers.target.letters)
     if kind == "decoder":
         attention = model.decoder.self_attention(encoding, target_in)
         return map_of_layers(attention, written.with_beginning(), written.with_end(), kind, words=words)
     attention = model.decoder.source_attention(encoding, target_in)
-    read = source_side(source, tokenizers.source).with_end()
+    if len(places) < len(target):  # edits that write nothing have no row
+        attention = tuple(partial(layer, rows=[*places, len(target)]) for layer in attention)
+    read = source_side(source, ids[:-1], tokenizers.source).with_end()
     return map_of_layers(attention, read, written.with_end(), kind, words=words)
 
 
 def map_of_layers(
-    attention: Sequence[HeadWeights], source: Side, target: Side, kind: MapKind, *, words: bool = True
+    attention: Sequence[HeadWeights], source: MapAxis, target: MapAxis, kind: MapKind, *, words: bool = True
 ) -> AttentionMap:
     """The map of one sentence between tokens or words; positions beyond the tokens of a side are left out."""
     size = slice(len(target.tokens)), slice(len(source.tokens))
@@ -78,19 +84,21 @@ def map_of_layers(
     return replace(merged, source=source.words, target=target.words)
 
 
-def source_side(text: str, tokenizer: Tokenizer) -> Side:
-    """The tokens and words of a text that a model reads."""
+def source_side(text: str, ids: Sequence[int], tokenizer: Tokenizer) -> MapAxis:
+    """The tokens and words of a text that a model reads; tags and the language in front of it are words."""
     pieces = tokenizer.pieces_with_offsets(text)
     spans = [(piece.start, piece.end) for piece in pieces]
-    numbers = word_numbers(text, spans)
-    words = tuple(_span(text, spans, numbers, word) for word in range(_count(numbers)))
-    return Side(tuple(piece.piece for piece in pieces), numbers, words)
+    alone = [tokenizer.is_symbol(id) for id in ids]
+    numbers = _with_words_alone(word_numbers(text, spans), alone)
+    named = {numbers[at]: pieces[at].piece for at, is_alone in enumerate(alone) if is_alone}
+    words = tuple(named.get(word) or _span(text, spans, numbers, word) for word in range(_count(numbers)))
+    return MapAxis(tuple(piece.piece for piece in pieces), numbers, words)
 
 
-def target_side(ids: Sequence[int], tokenizer: Tokenizer) -> Side:
+def target_side(ids: Sequence[int], tokenizer: Tokenizer) -> MapAxis:
     """The tokens and words of an output."""
     numbers, words = words_of_tokens(ids, tokenizer)
-    return Side(tuple(tokenizer.pieces[id] for id in ids), numbers, tuple(words))
+    return MapAxis(tuple(tokenizer.pieces[id] for id in ids), numbers, tuple(words))
 
 
 def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[int], list[str]]:
@@ -98,6 +106,7 @@ def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[i
     rows = _target_words([tokenizer.pieces[id] for id in target])
     if tokenizer.kind == "word":  # an unknown word has no space before it that would tell where it begins
         rows = list(range(len(target)))
+    rows = _with_words_alone(rows, [tokenizer.is_symbol(id) for id in target])
     ids_of = [[id for id, row in zip(target, rows, strict=True) if row == word] for word in range(_count(rows))]
     return rows, [tokenizer.decode(ids) or tokenizer.pieces[ids[0]] for ids in ids_of]
 
@@ -113,6 +122,12 @@ def _target_words(pieces: Sequence[str]) -> list[int]:
         text += surface.replace(SPACE, " ")
         spans.append((start, len(text)) if surface else spans[-1])
     return word_numbers(text, spans[1:])
+
+
+def _with_words_alone(numbers: Sequence[int], alone: Sequence[bool]) -> list[int]:
+    """The numbers of words again, with each token that stands alone as a word of its own."""
+    names = [-1 - at if is_alone else number for at, (number, is_alone) in enumerate(zip(numbers, alone, strict=True))]
+    return list(accumulate(map(int, map(ne, names[1:], names)), initial=0))[: len(names)]
 
 
 def _letters(pieces: Sequence[str]) -> list[str]:

@@ -26,8 +26,8 @@ LayerKind = Literal["encoder", "decoder", "cross", "attention"]
 
 Weights = Float[Tensor, "batch head query key"]
 OURS = (MultiHeadAttention, AdditiveAttention, LuongAttention)
-TOLD = (*OURS, nn.MultiheadAttention)
-"""Layers that give their weights back; others are recorded where they call scaled_dot_product_attention."""
+RETURNS_WEIGHTS = (*OURS, nn.MultiheadAttention)
+"""Layers that return their weights; others are recorded where they call scaled_dot_product_attention."""
 ASK_FOR_SDPA = (
     " in the thread that records, or did not call scaled_dot_product_attention; Hugging Face models do with "
     'attn_implementation="sdpa"'
@@ -62,7 +62,7 @@ class Recording:
         if not runs:
             raise ArgumentError(
                 f"{recorded.name} has no recorded weights, because it did not run"
-                + ("" if isinstance(recorded.module, TOLD) else ASK_FOR_SDPA)
+                + ("" if isinstance(recorded.module, RETURNS_WEIGHTS) else ASK_FOR_SDPA)
             )
         try:
             return torch.cat(runs[-1], 2)
@@ -81,24 +81,36 @@ class Recording:
         kind: LayerKind | None = None,
         sentence: int = 0,
     ) -> AttentionMap:
-        """Return the map of one sentence of the batch between the given words, without padding.
+        """Return the map of one sentence of the batch between the given words.
 
-        `target` defaults to `source`, and `layer` to all recorded layers of the kind.
+        `target` defaults to `source`, and `layer` to all recorded layers of the kind. Every position has a word but
+        those of padding at the end; an ArgumentError if the positions without one are not padding.
         """
         target = source if target is None else target
         kind = self._kind(kind)
         every = [recorded.number for recorded in self.layers if recorded.kind == kind]
         numbers = every if layer is None else [layer] if isinstance(layer, int) else list(layer)
-        stacked = torch.stack([self.weights(number, kind)[sentence] for number in numbers]).detach().float().cpu()
+        of_layers = [self.weights(number, kind) for number in numbers]
+        stacked = torch.stack([weights[sentence] for weights in of_layers]).detach().float().cpu()
         queries, keys = stacked.shape[2:]
         if len(target) > queries or len(source) > keys:
             raise ArgumentError(
                 f"there are {len(target)} target and {len(source)} source words, but only {queries} × {keys} weights"
             )
-        cut = stacked[:, :, : len(target), : len(source)]
-        names = tuple(f"{kind} {number}" for number in numbers)
-        shown: MapKind = "cross" if kind == "attention" else kind
-        return AttentionMap(tuple(source), tuple(target), cut, layer_names=names, kind=shown)
+        if _leaves_out_words(stacked, len(target), len(source), alone=len(of_layers[0]) == 1):
+            raise ArgumentError(
+                f"there are {len(target)} target and {len(source)} source words, but {queries} × {keys} weights; name "
+                "every position that is not padding, such as the end of the sentence"
+            )
+        return _cut_map(stacked, source, target, kind, numbers)
+
+    def first_positions(self, kind: LayerKind, most: int) -> AttentionMap:
+        """Return the map of the first sentence between its positions, at most `most` on each side."""
+        numbers = [recorded.number for recorded in self.layers if recorded.kind == kind]
+        rows = [self.weights(number, kind)[0, :, :most, :most] for number in numbers]
+        stacked = torch.stack(rows).detach().float().cpu()
+        target, source = ([str(number) for number in range(size)] for size in stacked.shape[2:])
+        return _cut_map(stacked, source, target, kind, numbers)
 
     def kinds(self) -> tuple[LayerKind, ...]:
         """Return the kinds of the recorded layers."""
@@ -138,6 +150,33 @@ class Recording:
         raise ArgumentError(f"layer = {number} of kind {kind!r} must be one of the recorded layers: {numbers}")
 
 
+def _leaves_out_words(
+    weights: Float[Tensor, "layer head query key"], targets: int, sources: int, *, alone: bool
+) -> bool:
+    """Whether positions after the given numbers of words are surely not padding, to which nothing attends.
+
+    A sentence that is alone in its batch has no padding but where no query at all attends.
+    """
+    queries, keys = weights.shape[2:]
+    if bool((weights[:, :, :targets, sources:] > 0).any()):
+        return True
+    padded = sources < keys and not bool((weights[:, :, :, sources:] > 0).any())
+    return alone and not padded and (targets, sources) != (queries, keys)
+
+
+def _cut_map(
+    weights: Float[Tensor, "layer head query key"],
+    source: Sequence[str],
+    target: Sequence[str],
+    kind: LayerKind,
+    numbers: Sequence[int],
+) -> AttentionMap:
+    names = tuple(f"{kind} {number}" for number in numbers)
+    shown: MapKind = "cross" if kind == "attention" else kind
+    cut = weights[:, :, : len(target), : len(source)]
+    return AttentionMap(tuple(source), tuple(target), cut, layer_names=names, kind=shown)
+
+
 @contextmanager
 def record(
     model: nn.Module, layers: Sequence[int] | None = None, kinds: Sequence[LayerKind] | None = None
@@ -154,9 +193,9 @@ def record(
     with ExitStack() as undo:
         undo.callback(model.register_forward_pre_hook(lambda *_: recording.begin_run()).remove)
         for layer in chosen:
-            if isinstance(layer.module, TOLD):
+            if isinstance(layer.module, RETURNS_WEIGHTS):
                 _listen(layer, recording, undo)
-        names = {layer.module: layer.name for layer in chosen if not isinstance(layer.module, TOLD)}
+        names = {layer.module: layer.name for layer in chosen if not isinstance(layer.module, RETURNS_WEIGHTS)}
         if names:  # only then, because PyTorch's own layers leave their fast path while function modes are active
             undo.enter_context(seen_calls(list(names), lambda layer, weights: recording.add(names[layer], weights)))
         _without_nested_tensors(model, chosen, undo)
@@ -169,12 +208,12 @@ def attention_layers(model: nn.Module) -> tuple[AttentionLayer, ...]:
     roles: dict[nn.Module, LayerKind] = {}
     for module in model.modules():
         roles |= _roles(module)
-    told = [module for module in model.modules() if isinstance(module, TOLD)]
-    roles |= sdpa_layers(model, told)
+    returning = [module for module in model.modules() if isinstance(module, RETURNS_WEIGHTS)]
+    roles |= sdpa_layers(model, returning)
     counts: dict[LayerKind, int] = dict.fromkeys(get_args(LayerKind), 0)
     layers = []
     for module in model.modules():
-        if isinstance(module, TOLD) or module in roles:
+        if isinstance(module, RETURNS_WEIGHTS) or module in roles:
             kind = roles.get(module, "attention")
             layers.append(AttentionLayer(kind, counts[kind], names[module] or type(module).__name__, module))
             counts[kind] += 1

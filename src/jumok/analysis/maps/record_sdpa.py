@@ -65,13 +65,13 @@ def sdpa_layers(model: nn.Module, others: Sequence[nn.Module]) -> dict[nn.Module
     `others` are attention layers that are recorded in another way; a module around or inside one of them is none.
     """
     taken = {inner for layer in others for inner in layer.modules()}
-    found: dict[nn.Module, Role] = {}
+    layers: dict[nn.Module, Role] = {}
     for name, module in model.named_modules():
         if _named_after_attention(module) and module not in taken:
             inside = [part for part in module.modules() if part is not module]
             if not any(_named_after_attention(part) or part in taken for part in inside):
-                found[module] = _role(name, module)
-    return found
+                layers[module] = _role(name, module)
+    return layers
 
 
 def _named_after_attention(module: nn.Module) -> bool:

@@ -183,9 +183,9 @@ def differences(
     """Return the sentences where `other` scores most above `first`, and those where it scores most below."""
     pairs = enumerate(zip(first, other, strict=True))
     unequal = [Difference(number, *scores) for number, scores in pairs if scores[0] != scores[1]]
-    unequal.sort(key=lambda one: -abs(one.other - one.first))
-    better = [one for one in unequal if one.other > one.first]
-    worse = [one for one in unequal if one.other < one.first]
+    unequal.sort(key=lambda difference: -abs(difference.other - difference.first))
+    better = [difference for difference in unequal if difference.other > difference.first]
+    worse = [difference for difference in unequal if difference.other < difference.first]
     return better[:few], worse[:few]
 
 

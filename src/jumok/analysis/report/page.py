@@ -132,7 +132,7 @@ def _by_length(report: EvaluationReport, metric: int) -> tuple[str, Chart, Repor
     bands = {result.system.name: result.bands[metric] for result in report.systems}
     first = report.systems[0].bands[metric]
     rows = [
-        [band.words, band.sentences, *(_score_cell(one[number].score) for one in bands.values())]
+        [band.words, band.sentences, *(_score_cell(of_system[number].score) for of_system in bands.values())]
         for number, band in enumerate(first)
     ]
     name, (curves,) = first[0].score.name, length_curves(bands)
@@ -143,12 +143,12 @@ def _by_length(report: EvaluationReport, metric: int) -> tuple[str, Chart, Repor
 def _output_table(report: EvaluationReport) -> ReportTable:
     stats = [result.outputs for result in report.systems]
     rows: list[list[object]] = [
-        ["length ratio to the references", *(f"{one.length_ratio:.3f}" for one in stats)],
-        [f"too short (below {SHORT:g} × reference)", *(_percent(one.short) for one in stats)],
-        [f"too long (above {LONG:g} × reference)", *(_percent(one.long) for one in stats)],
-        ["empty", *(_percent(one.empty) for one in stats)],
-        ["with a repeated phrase of three words", *(_percent(one.phrases) for one in stats)],
-        ["with a word twice in a row", *(_percent(one.doubled) for one in stats)],
+        ["length ratio to the references", *(f"{system.length_ratio:.3f}" for system in stats)],
+        [f"too short (below {SHORT:g} × reference)", *(_percent(system.short) for system in stats)],
+        [f"too long (above {LONG:g} × reference)", *(_percent(system.long) for system in stats)],
+        ["empty", *(_percent(system.empty) for system in stats)],
+        ["with a repeated phrase of three words", *(_percent(system.phrases) for system in stats)],
+        ["with a word twice in a row", *(_percent(system.doubled) for system in stats)],
     ]
     caption = "Outputs: their lengths, and the share with repetitions that source and reference do not have"
     return ReportTable(caption, ["", *(result.system.name for result in report.systems)], rows)
@@ -204,8 +204,8 @@ def _heads(stats: AttentionStats) -> ReportTable | None:
 def _differences(report: EvaluationReport) -> list[tuple[str, list[Card]]]:
     sections = []
     for result in report.systems[1:]:
-        for verdict, found in zip(("better", "worse"), report.differences[result.system.name], strict=True):
-            cards = [_card(report, difference.sentence, result, difference) for difference in found]
+        for verdict, differences in zip(("better", "worse"), report.differences[result.system.name], strict=True):
+            cards = [_card(report, difference.sentence, result, difference) for difference in differences]
             sections += [(f"{result.system.name} is {verdict}", cards)] if cards else []
     return sections
 
@@ -214,8 +214,8 @@ def _card(report: EvaluationReport, number: int, result: SystemResult, change: D
     shown = None if result.system.attention is None else result.system.attention(number)
     reference = report.test.references[number]
     outputs = [
-        (one.system.name, one.sentences[number], marked_parts(one.system.outputs[number], reference))
-        for one in report.systems
+        (compared.system.name, compared.sentences[number], marked_parts(compared.system.outputs[number], reference))
+        for compared in report.systems
     ]
     title = f"Sentence {number + 1}"
     return Card(

@@ -38,10 +38,10 @@ def cider_d(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list
     images = Counter(ngram for texts in wanted for ngram in {gram for words in texts for gram in _ngrams(words)})
 
     def vector(words: Words) -> NgramVector:
-        found: NgramVector = [{} for _ in range(LONGEST)]
+        weighted: NgramVector = [{} for _ in range(LONGEST)]
         for ngram, count in Counter(_ngrams(words)).items():
-            found[len(ngram) - 1][ngram] = count * (math.log(len(wanted)) - math.log(max(1, images[ngram])))
-        return found
+            weighted[len(ngram) - 1][ngram] = count * (math.log(len(wanted)) - math.log(max(1, images[ngram])))
+        return weighted
 
     scores = []
     for output, texts in zip(outputs, wanted, strict=True):

@@ -64,11 +64,11 @@ def members(sources: Sequence[str], edges: Sequence[int] = EDGES) -> list[tuple[
     lengths = [len(source.split()) for source in sources]
     limits = [("0", -1, 0.0), *((f"{low + 1}-{high}", low, float(high)) for low, high in pairwise((0, *edges)))]
     limits.append((f"over {edges[-1]}", edges[-1], math.inf))
-    found = [(name, [at for at, length in enumerate(lengths) if low < length <= high]) for name, low, high in limits]
-    return [(name, inside) for name, inside in found if inside]
+    ranges = [(name, [at for at, length in enumerate(lengths) if low < length <= high]) for name, low, high in limits]
+    return [(name, inside) for name, inside in ranges if inside]
 
 
-def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
+def join_texts(texts: Sequence[str], together: Sequence[int]) -> list[str]:
     """Join texts into longer ones: for each number n, every n consecutive texts become one; the rest is left out."""
     if not together or min(together) < 1:
         raise ArgumentError(f"sentences are joined in groups of 1 or more, but the sizes are {list(together)}")
@@ -83,7 +83,7 @@ def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
     """Return a chart with one curve per system."""
     first = next(iter(bands.values()))
     ticks = [(float(at), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for at, band in enumerate(first)]
-    curves = [Curve(name, [_point(at, band) for at, band in enumerate(found)]) for name, found in bands.items()]
+    curves = [Curve(name, [_point(at, band) for at, band in enumerate(curve)]) for name, curve in bands.items()]
     score = first[0].score.name
     title = f"{score} by source length, with 95% intervals"
     return [LineChart(curves, Axis("words in the source", ticks), Axis(score), title)]
@@ -91,5 +91,5 @@ def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
 
 def _point(at: int, band: Band) -> Point:
     score = band.score
-    said = f"{band.words} words, {band.sentences} sentences, {score.value:.1f} [{score.low:.1f}, {score.high:.1f}]"
-    return Point(at, score.value, max(score.low, 0.0), max(score.high, 0.0), said)
+    hint = f"{band.words} words, {band.sentences} sentences, {score.value:.1f} [{score.low:.1f}, {score.high:.1f}]"
+    return Point(at, score.value, max(score.low, 0.0), max(score.high, 0.0), hint)

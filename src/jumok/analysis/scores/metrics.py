@@ -107,7 +107,10 @@ def count_outputs(
         raise ArgumentError("there is nothing to score: no outputs")
     check_scores(names, tokenize)
     outputs = [normalize("NFC", output) for output in outputs]
-    wanted = [[normalize("NFC", text) for text in ([one] if isinstance(one, str) else one)] for one in references]
+    wanted = [
+        [normalize("NFC", text) for text in ([reference] if isinstance(reference, str) else reference)]
+        for reference in references
+    ]
     if not all(wanted):
         raise ArgumentError(f"output {wanted.index([]) + 1} has no reference")
     if "ter" in names and (problem := too_long_for_ter(outputs, wanted)):

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention.scores import Prepared, Score
+from jumok.attention.scores import PreparedScore, Score
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +59,10 @@ class Concat(Score):
         prepared = self.prepare(query, key)
         return prepared.score(prepared.query, prepared.key)
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(self, query: Tensor, key: Tensor) -> PreparedScore:
         """W [q; k] = W₁ q + W₂ k."""
         for_query, for_key = self.weight.split([query.shape[-1], key.shape[-1]], dim=-1)  # type: ignore[no-untyped-call]
-        return Prepared(Additive(self.v), query @ for_query.mT, key @ for_key.mT)
+        return PreparedScore(Additive(self.v), query @ for_query.mT, key @ for_key.mT)
 
     def mismatch(self, query: Tensor, key: Tensor) -> str | None:
         """W must be [dim of v, query_dim + key_dim]."""

@@ -1,1 +1,1 @@
-"""Softmax attention over dot products on a GPU: Triton kernels that never read what is hidden from everybody."""
+"""Softmax attention over dot products on a GPU: Triton kernels that skip keys that no query sees."""

@@ -45,7 +45,8 @@ def query_gradient_kernel(
     PRECISION: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """dq of a tile of rows, and their δ for the gradients of keys and values."""
-    tile, plane = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)
+    tiles = tl.cdiv(queries, ROWS)
+    tile, plane = tiles - 1 - tl.program_id(0) % tiles, tl.program_id(0) // tiles
     batch, head = (plane // heads).to(tl.int64), (plane % heads).to(tl.int64)
     query += batch * query_batch + head * query_head
     key += batch * key_batch + head * key_head
@@ -188,7 +189,8 @@ def key_gradient_kernel(
     PRECISION: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a tile of keys, one block of rows after another."""
-    tile, plane = tl.program_id(0), tl.program_id(1)
+    tiles = tl.cdiv(keys, COLS)
+    tile, plane = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     batch, head = (plane // heads).to(tl.int64), (plane % heads).to(tl.int64)
     query += batch * query_batch + head * query_head
     key += batch * key_batch + head * key_head

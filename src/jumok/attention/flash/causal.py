@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jumok.attention.flash import launch
 from jumok.attention.flash.causal_kernels import causal_gradient_repair_kernel, causal_repair_kernel
-from jumok.attention.flash.launch import NOTHING, Options, remember, strides, with_unit_step
+from jumok.attention.flash.launch import NOTHING, FlashOptions, remember, strides, with_unit_step
 from jumok.attention.sdpa import refuse_second_gradient
 from jumok.attention.triton_launch import Bound, Kernel
 
@@ -69,7 +69,7 @@ class GradientRepair:
             repair_gradients(query, key, value, d_out, d_query.detach(), d_key.detach(), d_value.detach(), self.scale)
             return None
         # Without all three it does not show whether something is not finite: our own kernels are always exact.
-        options = Options(None, 1, 0, self.scale, 0.0, 0.0, True)
+        options = FlashOptions(None, 1, 0, self.scale, 0.0, 0.0, True)
         exact = launch.backward(
             d_out, query, key, value, NOTHING, *launch.forward(query, key, value, NOTHING, options), options
         )

@@ -41,7 +41,8 @@ def forward_kernel(
     EXACT: numbers that are not finite reach only the rows that see them. Such a number always shows in the result of
     its tile, so the tile is computed as if there were none, and computed again with care if it has such a result.
     """
-    tile, plane = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)  # causal: long rows first
+    tiles = tl.cdiv(queries, ROWS)
+    tile, plane = tiles - 1 - tl.program_id(0) % tiles, tl.program_id(0) // tiles  # causal: long rows first
     batch, head = (plane // heads).to(tl.int64), (plane % heads).to(tl.int64)
     query += batch * query_batch + head * query_head
     key += batch * key_batch + head * key_head

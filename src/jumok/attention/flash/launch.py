@@ -14,7 +14,7 @@ from jumok.attention.triton_launch import Bound
 
 
 @dataclass(frozen=True)
-class Shape:
+class KernelTile:
     """The tile of one program, and how it is compiled."""
 
     rows: int
@@ -29,17 +29,17 @@ class Shape:
 class Shapes:
     """The tiles of the kernels."""
 
-    forward: Shape
-    query: Shape
-    key: Shape
-    bias: Shape = Shape(32, 32, 4, 1)
+    forward: KernelTile
+    query: KernelTile
+    key: KernelTile
+    bias: KernelTile = KernelTile(32, 32, 4, 1)
 
 
-LONG = Shapes(Shape(64, 64, 4, 3), Shape(64, 64, 4, 3, 168), Shape(32, 64, 4, 3, 168))
-SHORT = Shapes(Shape(64, 64, 4, 2), Shape(64, 64, 4, 2), Shape(64, 64, 4, 2))
-WIDE = Shapes(Shape(128, 64, 8, 2), Shape(64, 64, 8, 2), Shape(64, 64, 8, 2))
-FULL = Shapes(Shape(64, 32, 4, 2), Shape(32, 32, 4, 1), Shape(32, 32, 4, 1))
-TINY = Shapes(Shape(16, 16, 4, 1), Shape(16, 16, 4, 1), Shape(16, 16, 4, 1))
+LONG = Shapes(KernelTile(64, 64, 4, 3), KernelTile(64, 64, 4, 3, 168), KernelTile(32, 64, 4, 3, 168))
+SHORT = Shapes(KernelTile(64, 64, 4, 2), KernelTile(64, 64, 4, 2), KernelTile(64, 64, 4, 2))
+WIDE = Shapes(KernelTile(128, 64, 8, 2), KernelTile(64, 64, 8, 2), KernelTile(64, 64, 8, 2))
+FULL = Shapes(KernelTile(64, 32, 4, 2), KernelTile(32, 32, 4, 1), KernelTile(32, 32, 4, 1))
+TINY = Shapes(KernelTile(16, 16, 4, 1), KernelTile(16, 16, 4, 1), KernelTile(16, 16, 4, 1))
 
 
 def shapes_for(query: Tensor, key: Tensor, value: Tensor) -> Shapes:
@@ -52,13 +52,13 @@ def shapes_for(query: Tensor, key: Tensor, value: Tensor) -> Shapes:
     return SHORT if longest <= 128 else LONG
 
 
-def short_shape(query: Tensor, key: Tensor, value: Tensor) -> Shape | None:
+def short_shape(query: Tensor, key: Tensor, value: Tensor) -> KernelTile | None:
     """The tile that holds a whole head, for half precision; None if the head is too large for one."""
     widest, longest = max(query.shape[-1], value.shape[-1]), max(query.shape[-2], key.shape[-2])
     if query.element_size() > 2 or widest > 64 or longest > SHORTEST:
         return None
     rows, cols = (max(16, 1 << (time - 1).bit_length()) for time in (query.shape[-2], key.shape[-2]))
-    return Shape(rows, cols, 4, 1)
+    return KernelTile(rows, cols, 4, 1)
 
 
 SHORTEST = 64
@@ -80,7 +80,7 @@ class Extras(NamedTuple):
     seed: Tensor | None = None
 
 
-class Options(NamedTuple):
+class FlashOptions(NamedTuple):
     """What is not a tensor."""
 
     low: int | None
@@ -106,7 +106,7 @@ _backward_launches: dict[Any, tuple[Bound, ...]] = {}
 
 
 def forward(
-    query: Tensor, key: Tensor, value: Tensor, extras: Extras, options: Options, shapes: Shapes | None = None
+    query: Tensor, key: Tensor, value: Tensor, extras: Extras, options: FlashOptions, shapes: Shapes | None = None
 ) -> tuple[Tensor, Tensor]:
     """The values [batch, head, query, value_dim], and the log-sum-exp [batch, head, query] to base 2."""
     query, key, value = with_unit_step(query), with_unit_step(key), with_unit_step(value)
@@ -118,7 +118,8 @@ def forward(
         batches, heads, queries, _ = query.shape
         numbers = [*strides(query, key, value, out), *steps(extras), *sizes(query, key, extras, options)]
         constant = constants(query, value, extras, options, shape)
-        launch = Bound(forward_kernel, (-(-queries // shape.rows), batches * heads), numbers, constant)
+        grid = (-(-queries // shape.rows) * batches * heads,)  # one axis: the others end at 65,535 programs
+        launch = Bound(forward_kernel, grid, numbers, constant)
         remember(_forward_launches, signature, launch)
     if extras is NOTHING:
         launch(query, key, value, out, lse, last=1 + len(extras))
@@ -129,7 +130,7 @@ def forward(
 
 def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor,
-    options: Options, shapes: Shapes | None = None,
+    options: FlashOptions, shapes: Shapes | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of query, key and value, and δ."""
     query, key, value, d_out = (
@@ -149,11 +150,11 @@ def backward(
         by_row, by_key = (constants(query, value, extras, options, shape) for shape in (chosen.query, chosen.key))
         launches = (
             Bound(
-                query_gradient_kernel, (-(-queries // chosen.query.rows), batches * heads),
+                query_gradient_kernel, (-(-queries // chosen.query.rows) * batches * heads,),
                 [*strides(query, key, value, out, d_out, d_query), *more], by_row,
             ),
             Bound(
-                key_gradient_kernel, (-(-keys // chosen.key.cols), batches * heads),
+                key_gradient_kernel, (-(-keys // chosen.key.cols) * batches * heads,),
                 [*strides(query, key, value, d_out, d_key, d_value), *more], by_key,
             ),
         )  # fmt: skip
@@ -195,7 +196,7 @@ def remember(launches: dict[Any, Any], signature: Any, launch: Any) -> None:
 
 def bias_gradient(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, lse: Tensor, delta: Tensor,
-    options: Options, shapes: Shapes | None = None,
+    options: FlashOptions, shapes: Shapes | None = None,
 ) -> Tensor:  # fmt: skip
     """The gradient of the bias."""
     assert extras.bias is not None
@@ -272,7 +273,7 @@ def _steps(tensor: Tensor | None, axes: int) -> tuple[int, ...]:
     return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def sizes(query: Tensor, key: Tensor, extras: Extras, options: Options) -> tuple[int, ...]:
+def sizes(query: Tensor, key: Tensor, extras: Extras, options: FlashOptions) -> tuple[int, ...]:
     """Heads, queries, keys, packed sequences and positions."""
     sequences = 0 if extras.key_ends is None else len(extras.key_ends)
     return (
@@ -280,7 +281,7 @@ def sizes(query: Tensor, key: Tensor, extras: Extras, options: Options) -> tuple
     )  # fmt: skip
 
 
-def constants(query: Tensor, value: Tensor, extras: Extras, options: Options, shape: Shape) -> dict[str, Any]:
+def constants(query: Tensor, value: Tensor, extras: Extras, options: FlashOptions, shape: KernelTile) -> dict[str, Any]:
     """What the kernels are compiled for, and how."""
     dim, value_dim, mask, ends = query.shape[-1], value.shape[-1], extras.mask, extras.key_ends
     return {

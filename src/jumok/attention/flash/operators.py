@@ -14,7 +14,7 @@ from jumok.attention import tracing
 from jumok.attention.call import AttentionCall, attend_as_written
 from jumok.attention.checks import is_autocast
 from jumok.attention.flash import causal, launch
-from jumok.attention.flash.launch import NOTHING, Extras, Options
+from jumok.attention.flash.launch import NOTHING, Extras, FlashOptions
 from jumok.attention.flash.ranges import Ranges, four_axes, limits, two_axes
 from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.scores import Dot
@@ -47,7 +47,7 @@ def run(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
         soft_cap, shift = score.soft_cap or 0.0, score.offset
     if call.dropout:
         extras = extras._replace(seed=torch.randint(2**62, (1,), device=query.device))
-    options = Options(low, high, shift, float(score.scale), soft_cap, call.dropout, call.visible is not None)
+    options = FlashOptions(low, high, shift, float(score.scale), soft_cap, call.dropout, call.visible is not None)
     mixed = attention(query, key, value, extras, options)
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
 
@@ -95,7 +95,7 @@ def flash_attention(
 ) -> tuple[Tensor, Tensor]:
     """Σ softmax(score) v for [batch, head, time, dim], and the log-sum-exp to base 2."""
     extras = Extras(key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed)
-    options = Options(low, high, shift, scale, soft_cap, dropout, exact)
+    options = FlashOptions(low, high, shift, scale, soft_cap, dropout, exact)
     return launch.forward(query, key, value, extras, options)
 
 
@@ -133,7 +133,7 @@ def flash_attention_backward(
 ) -> list[Tensor]:
     """The gradients of query, key and value, and of the bias and the sinks where they are wanted."""
     extras = Extras(key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed)
-    options = Options(low, high, shift, scale, soft_cap, dropout, exact)
+    options = FlashOptions(low, high, shift, scale, soft_cap, dropout, exact)
     found = _gradients(d_out, query, key, value, extras, out, lse, options, wants_bias, wants_sinks)
     return [gradient for gradient in found if gradient is not None]
 
@@ -149,7 +149,7 @@ def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *
     return [launch.empty_like(tensor, tensor.shape[-1]) for tensor in (query, key, value)] + parameters
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, extras: Extras, options: Options) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor, extras: Extras, options: FlashOptions) -> Tensor:
     """`flash_attention`, by the fastest way that serves."""
     if torch.compiler.is_compiling():
         mixed: Tensor = flash_attention(query, key, value, *extras, *options)[0]
@@ -158,16 +158,16 @@ def attention(query: Tensor, key: Tensor, value: Tensor, extras: Extras, options
         bias, sinks = extras.bias, extras.sinks
         parameters = any(tensor is not None and tensor.requires_grad for tensor in (bias, sinks))
         if query.requires_grad or key.requires_grad or value.requires_grad or parameters:
-            mixed = _Attention.apply(query, key, value, bias, sinks, extras, options)  # type: ignore[no-untyped-call]
+            mixed = _FlashAttention.apply(query, key, value, bias, sinks, extras, options)  # type: ignore[no-untyped-call]
             return mixed
     return launch.forward(query, key, value, extras, options)[0]
 
 
-class _Attention(torch.autograd.Function):
+class _FlashAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, sinks: Tensor | None, extras: Extras,
-        options: Options,
+        options: FlashOptions,
     ) -> Tensor:  # fmt: skip
         out, lse = launch.forward(query, key, value, extras, options)
         others = () if extras is NOTHING else extras
@@ -187,7 +187,7 @@ class _Attention(torch.autograd.Function):
 
 def _gradients(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor,
-    options: Options, wants_bias: bool, wants_sinks: bool,
+    options: FlashOptions, wants_bias: bool, wants_sinks: bool,
 ) -> Five:  # fmt: skip
     d_query, d_key, d_value, delta = launch.backward(d_out, query, key, value, extras, out, lse, options)
     d_bias = d_sinks = None
@@ -202,14 +202,14 @@ def _in_place(
     d_query: Tensor, d_key: Tensor, d_value: Tensor, d_bias: Tensor | None, d_sinks: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """The gradients in the order of the arguments."""
-    found: list[Tensor | None] = [None] * (TENSORS + len(Options._fields))
+    found: list[Tensor | None] = [None] * (TENSORS + len(FlashOptions._fields))
     found[:3], found[BIAS], found[SINKS] = (d_query, d_key, d_value), d_bias, d_sinks
     return tuple(found)
 
 
 def _gradients_by_definition(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor | None,
-    options: Options, *_: bool,
+    options: FlashOptions, *_: bool,
 ) -> Any:  # fmt: skip
     """The gradients from the equation, so that autograd can differentiate them again."""
     if options.dropout:
@@ -242,7 +242,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _compiled_gradients(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     if d_out is None:
-        return (None,) * (TENSORS + len(Options._fields))
+        return (None,) * (TENSORS + len(FlashOptions._fields))
     wants_bias, wants_sinks = ctx.needs_input_grad[BIAS], ctx.needs_input_grad[SINKS]
     d_query, d_key, d_value, *parameters = flash_attention_backward(
         d_out, *ctx.saved_tensors, *ctx.options, wants_bias, wants_sinks

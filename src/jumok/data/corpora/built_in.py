@@ -1,7 +1,7 @@
 """Corpora that need no file: one value rendered in two languages by Babel's CLDR, dates in ISO form, digits reversed.
 
-Pair number n is a pure function of (seed, split, n), there are as many as one asks for, and the target is fully
-determined by what the source shows. A value belongs to train, valid or test by its own hash: no two splits share one.
+Pair number n is a pure function of (seed, split, n), the number of pairs is unlimited, and the source determines the
+target. The hash of a value decides whether it belongs to train, valid or test, so no two splits share one.
 """
 
 import re
@@ -81,14 +81,14 @@ def example_texts(
 
 
 def _pattern(text: str) -> str:
-    """Words, numbers and punctuation in their order; all lists have one pattern."""
+    """The sequence of words, numbers and punctuation of a text; all lists have the same pattern."""
     return LIST.sub("a, ", WORD.sub("a", NUMBER.sub("0", text)))
 
 
 def split_of(value: Value) -> Split:
     """Where a value belongs: one in twenty is for validation, one in twenty for the test.
 
-    Days of the week, months and single names are too few to hold any out: nobody could guess them.
+    Days of the week, months and single names are not held out: there are few, and none follows from the others.
     """
     if value.kind in CLOSED and len(value.parts) == 1:
         return "train"

@@ -91,7 +91,7 @@ def write_date(day: date, style: str, locale: Locale) -> str:
 def write_unit(number: float, unit: str, locale: Locale, length: str = "long") -> str:
     """ "" where CLDR has no words for the unit; where it has only short ones, those serve as long."""
     lengths: tuple[Literal["long", "short"], ...] = ("short",) if length == "short" else ("long", "short")
-    written = (format_unit(number, unit, one, locale=locale) for one in lengths)
+    written = (format_unit(number, unit, style, locale=locale) for style in lengths)
     return next((text for text in written if unit not in text), "")
 
 

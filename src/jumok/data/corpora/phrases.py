@@ -45,7 +45,7 @@ LANGUAGES = (
     "ko en ja zh de fr it es pt ru ar nl el hi pl sv th tr vi id cs da fi hu he fa uk ro bg mn bn ta la sw no ms"
 )
 CLOSED = ("weekday", "month", "near", "countries", "languages")
-"""Kinds whose values of one part are a short list, which can only be learnt whole."""
+"""Kinds whose values are a short list, all of which must be in the training data."""
 
 
 class Form(NamedTuple):
@@ -97,7 +97,7 @@ def _value(form: Form, parts: tuple[Any, ...]) -> Value:
 
 
 def _written(value: Value, locale: Locale) -> str:
-    """ "" where the language has not got the form."""
+    """The text of a form; "" if the language does not have it."""
     try:
         return render(value, locale)
     except KeyError:

@@ -55,11 +55,11 @@ def recurrent_steps(
 ) -> Float[Tensor, "time direction batch width"]:
     """The state after every step from the state `first`; `gates` are W x + b, whose dtype the products have."""
     state, memory = first if cell == "lstm" else (*first, None)
-    states: Tensor = _Steps.apply(cell, gates, state, memory, recurrent, bias)  # type: ignore[no-untyped-call]
+    states: Tensor = _RecurrentSteps.apply(cell, gates, state, memory, recurrent, bias)  # type: ignore[no-untyped-call]
     return states
 
 
-class _Steps(torch.autograd.Function):
+class _RecurrentSteps(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, cell: str, gates: Tensor, state: Tensor, memory: Tensor | None, recurrent: Tensor, bias: Tensor

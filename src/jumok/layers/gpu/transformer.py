@@ -1,21 +1,22 @@
 """What stands between the matrix products of a Transformer layer, as PyTorch operators on a GPU.
 
-`add_norm` is a residual connection with dropout and the layer norm that follows it; `linear_relu` is a linear map whose
-product also adds the bias and applies the ReLU. Importing this module imports Triton.
+`add_norm` is a residual connection with dropout and the layer norm that follows it; `linear_activation` is a linear map
+and an activation function, in one product if that is the ReLU. Importing this module imports Triton.
 """
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import triton
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from jumok.layers.gpu.transformer_kernels import (
+    activation_backward_kernel,
     add_norm_backward_kernel,
     add_norm_kernel,
     column_sums_kernel,
-    relu_backward_kernel,
 )
 
 WIDEST = 4096
@@ -23,7 +24,7 @@ WIDEST = 4096
 PROGRAMS = 1056
 """Programs of the backward pass of `add_norm`, 8 for each multiprocessor of an H200."""
 ROWS, COLUMNS = 64, 128
-"""Tile of the backward pass of a ReLU."""
+"""Tile of the backward pass of an activation function."""
 SUM_ROWS, GROUPS = 32, 64
 """Rows of a tile of column sums, and groups of rows with a sum each."""
 
@@ -35,12 +36,16 @@ def add_norm(
     *,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    post: bool = False,
 ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch time width"]]:
-    """y = x + dropout(change), and norm(y) in the precision of matrix products; y = x without a change."""
+    """y = x + dropout(change), and norm(y) in the precision of matrix products; y = x without a change.
+
+    With `post`, y is norm(x + dropout(change)) in the precision of x, and the second result is y for matrix products.
+    """
     dtype = _product_dtype(x)
     y, normed, *_ = add_norm_forward(
         x.contiguous(), change if change is None else change.contiguous(), norm.weight, norm.bias, seed, dropout,
-        norm.eps, dtype,
+        norm.eps, dtype, post,
     )  # fmt: skip
     return x if change is None else y, normed
 
@@ -55,6 +60,7 @@ def add_norm_forward(
     dropout: float,
     eps: float,
     dtype: torch.dtype,
+    post: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y (empty without a change), its norm, and the mean and scale of every row."""
     width = x.shape[-1]
@@ -62,7 +68,7 @@ def add_norm_forward(
     rows = x.numel() // width
     add_norm_kernel(
         (rows,), x, x if change is None else change, weight, bias, stats if seed is None else seed, y, normed,
-        *stats, width, EPS=eps, DROPOUT=0.0 if seed is None else dropout, CHANGE=change is not None,
+        *stats, width, EPS=eps, DROPOUT=0.0 if seed is None else dropout, CHANGE=change is not None, POST=post,
         BLOCK=triton.next_power_of_2(width), warps=_warps(width),
     )  # fmt: skip
     return y, normed, stats
@@ -71,7 +77,7 @@ def add_norm_forward(
 @add_norm_forward.register_fake
 def _shapes(
     x: Tensor, change: Tensor | None, weight: Tensor, bias: Tensor, seed: Any, dropout: float, eps: float,
-    dtype: torch.dtype,
+    dtype: torch.dtype, post: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return _results(x, change, dtype)
 
@@ -87,30 +93,34 @@ def add_norm_backward(
     d_y: Tensor | None,
     d_normed: Tensor,
     y: Tensor,
+    added: Tensor | None,
     stats: Tensor,
     weight: Tensor,
     seed: Tensor | None,
     dropout: float,
     change: torch.dtype | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, the change (empty without one), weight and bias."""
+    """The gradients of x, the change (empty without one), weight and bias.
+
+    `y` is the sum that was normed; for a post-norm layer, it is x and `added` is the change.
+    """
     width = y.shape[-1]
     rows = y.numel() // width
     d_x, d_change = _gradients(y, change)
     programs = min(PROGRAMS, rows)
     parts = y.new_empty(2, programs, width, dtype=torch.float32)
     add_norm_backward_kernel(
-        (programs,), torch.zeros_like(y) if d_y is None else d_y.contiguous(), d_normed.contiguous(), y, weight,
-        stats if seed is None else seed, *stats, d_x, d_change, *parts, rows, width,
-        DROPOUT=0.0 if seed is None else dropout, CHANGE=change is not None, BLOCK=triton.next_power_of_2(width),
-        warps=_warps(width),
+        (programs,), torch.zeros_like(y) if d_y is None else d_y.contiguous(), d_normed.contiguous(), y,
+        y if added is None else added, weight, stats if seed is None else seed, *stats, d_x, d_change, *parts, rows,
+        width, DROPOUT=0.0 if seed is None else dropout, CHANGE=change is not None, POST=added is not None,
+        BLOCK=triton.next_power_of_2(width), warps=_warps(width),
     )  # fmt: skip
     return d_x, d_change, parts[0].sum(0).to(weight.dtype), parts[1].sum(0).to(weight.dtype)
 
 
 @add_norm_backward.register_fake
 def _gradient_shapes(
-    d_y: Any, d_normed: Tensor, y: Tensor, stats: Tensor, weight: Tensor, seed: Any, dropout: float,
+    d_y: Any, d_normed: Tensor, y: Tensor, added: Any, stats: Tensor, weight: Tensor, seed: Any, dropout: float,
     change: torch.dtype | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return *_gradients(y, change), torch.empty_like(weight), torch.empty_like(weight)
@@ -126,19 +136,19 @@ def _warps(width: int) -> int:
 
 
 def _keep_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    x, change, weight, _, seed, dropout, *_ = inputs
+    x, change, weight, _, seed, dropout, *_, post = inputs
     y, _, stats = output
-    ctx.save_for_backward(x if change is None else y, stats, weight, seed)
+    ctx.save_for_backward(x if change is None or post else y, change if post else None, stats, weight, seed)
     ctx.dropout, ctx.change = dropout, None if change is None else change.dtype
 
 
 def _norm_backward(ctx: Any, d_y: Tensor | None, d_normed: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    y, stats, weight, seed = ctx.saved_tensors
+    y, added, stats, weight, seed = ctx.saved_tensors
     d_y = None if ctx.change is None else d_y
     d_x, d_change, d_weight, d_bias = add_norm_backward(
-        d_y, d_normed, y, stats, weight, seed, ctx.dropout, ctx.change
+        d_y, d_normed, y, added, stats, weight, seed, ctx.dropout, ctx.change
     )  # fmt: skip
-    return d_x, None if ctx.change is None else d_change, d_weight, d_bias, None, None, None, None
+    return d_x, None if ctx.change is None else d_change, d_weight, d_bias, None, None, None, None, None
 
 
 add_norm_forward.register_autograd(_norm_backward, setup_context=_keep_norm)
@@ -201,53 +211,64 @@ def _product_backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 linear_forward.register_autograd(_product_backward, setup_context=_keep_product)
 
 
-def linear_relu(x: Float[Tensor, "*lead width"], layer: nn.Linear) -> Float[Tensor, "*lead hidden"]:
-    """relu(x Wᵀ + b)."""
+def linear_activation(
+    x: Float[Tensor, "*lead width"], layer: nn.Linear, activation: str
+) -> Float[Tensor, "*lead hidden"]:
+    """activation(x Wᵀ + b) for "relu", "gelu" and "silu"."""
     dtype = _product_dtype(x)
     rows = x.flatten(0, -2).to(dtype)
-    out: Tensor = linear_relu_forward(rows, layer.weight.to(dtype), layer.bias.to(dtype))
+    out: Tensor = linear_activation_forward(rows, layer.weight.to(dtype), layer.bias.to(dtype), activation)[0]
     return out.view(*x.shape[:-1], -1)
 
 
-@torch.library.custom_op("jumok::linear_relu", mutates_args=())
-def linear_relu_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """relu(x Wᵀ + b) for [row, width], all of one dtype."""
-    out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.t())
-    return out
+@torch.library.custom_op("jumok::linear_activation", mutates_args=())
+def linear_activation_forward(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    """activation(x Wᵀ + b) for [row, width], all of one dtype, and x Wᵀ + b (empty for "relu")."""
+    if activation == "relu":
+        out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.t())
+        return out, x.new_empty(0)
+    hidden = torch.addmm(bias, x, weight.t())
+    return F.gelu(hidden) if activation == "gelu" else F.silu(hidden), hidden
 
 
-@linear_relu_forward.register_fake
-def _linear_shape(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return x.new_empty(x.shape[0], weight.shape[0])
+@linear_activation_forward.register_fake
+def _linear_shapes(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    out = x.new_empty(x.shape[0], weight.shape[0])
+    return out, x.new_empty(0) if activation == "relu" else torch.empty_like(out)
 
 
-@torch.library.custom_op("jumok::relu_backward", mutates_args=())
-def relu_backward(d_out: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient before a ReLU, and its sum over the rows."""
-    (rows, width), d_hidden = out.shape, torch.empty_like(out)
+@torch.library.custom_op("jumok::activation_backward", mutates_args=())
+def activation_backward(d_out: Tensor, saved: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    """The gradient before an activation function, and its sum over the rows.
+
+    `saved` is the output of a ReLU, and the input of other functions.
+    """
+    (rows, width), d_hidden = saved.shape, torch.empty_like(saved)
     tiles = triton.cdiv(rows, ROWS)
-    sums = out.new_empty(tiles, width, dtype=torch.float32)
-    relu_backward_kernel(
-        (triton.cdiv(width, COLUMNS), tiles), d_out.contiguous(), out, d_hidden, sums, rows, width,
-        ROWS=ROWS, COLUMNS=COLUMNS,
+    sums = saved.new_empty(tiles, width, dtype=torch.float32)
+    activation_backward_kernel(
+        (triton.cdiv(width, COLUMNS), tiles), d_out.contiguous(), saved, d_hidden, sums, rows, width,
+        ACTIVATION=activation, ROWS=ROWS, COLUMNS=COLUMNS,
     )  # fmt: skip
-    return d_hidden, sums.sum(0).to(out.dtype)
+    return d_hidden, sums.sum(0).to(saved.dtype)
 
 
-@relu_backward.register_fake
-def _relu_shapes(d_out: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(out), out.new_empty(out.shape[1])
+@activation_backward.register_fake
+def _activation_shapes(d_out: Tensor, saved: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(saved), saved.new_empty(saved.shape[1])
 
 
-def _keep_linear(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, _ = inputs
-    ctx.save_for_backward(x, weight, output)
+def _keep_linear(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, _, ctx.activation = inputs
+    out, hidden = output
+    ctx.save_for_backward(x, weight, out if ctx.activation == "relu" else hidden)
+    ctx.set_materialize_grads(False)  # no zeros for `hidden`
 
 
-def _linear_backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    x, weight, out = ctx.saved_tensors
-    d_hidden, d_bias = relu_backward(d_out, out)
-    return d_hidden @ weight, d_hidden.t() @ x, d_bias
+def _linear_backward(ctx: Any, d_out: Tensor, _: None) -> tuple[Tensor, Tensor, Tensor, None]:
+    x, weight, saved = ctx.saved_tensors
+    d_hidden, d_bias = activation_backward(d_out, saved, ctx.activation)
+    return d_hidden @ weight, d_hidden.t() @ x, d_bias, None
 
 
-linear_relu_forward.register_autograd(_linear_backward, setup_context=_keep_linear)
+linear_activation_forward.register_autograd(_linear_backward, setup_context=_keep_linear)

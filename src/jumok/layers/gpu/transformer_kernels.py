@@ -22,9 +22,9 @@ def kept(seed, place, DROPOUT: tl.constexpr):
 @kernel
 def add_norm_kernel(
     x, change, weight, bias, seed, y, normed, means, scales, width,
-    EPS: tl.constexpr, DROPOUT: tl.constexpr, CHANGE: tl.constexpr, BLOCK: tl.constexpr,
+    EPS: tl.constexpr, DROPOUT: tl.constexpr, CHANGE: tl.constexpr, POST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row: y = x + dropout(change), and its layer norm."""
+    """One row: y = x + dropout(change), and its layer norm; with POST, y is that norm in the precision of x."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width
@@ -35,23 +35,30 @@ def add_norm_kernel(
         if DROPOUT > 0:
             added *= kept(seed, place, DROPOUT)
         value += added
-        tl.store(y + place, value, mask=inside)
+        if not POST:
+            tl.store(y + place, value, mask=inside)
     mean = tl.sum(value, 0) / width
     centred = tl.where(inside, value - mean, 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / width + EPS)
     factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     shift = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(normed + place, centred * scale * factor + shift, mask=inside)
+    result = centred * scale * factor + shift
+    tl.store(normed + place, result, mask=inside)
+    if POST:
+        tl.store(y + place, result, mask=inside)
     tl.store(means + row, mean)
     tl.store(scales + row, scale)
 
 
 @kernel
 def add_norm_backward_kernel(
-    d_y, d_normed, y, weight, seed, means, scales, d_x, d_change, d_weights, d_biases, rows, width,
-    DROPOUT: tl.constexpr, CHANGE: tl.constexpr, BLOCK: tl.constexpr,
+    d_y, d_normed, y, change, weight, seed, means, scales, d_x, d_change, d_weights, d_biases, rows, width,
+    DROPOUT: tl.constexpr, CHANGE: tl.constexpr, POST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every so many rows: gradients of x and the change, and their share of those of weight and bias."""
+    """Every so many rows: gradients of x and the change, and their share of those of weight and bias.
+
+    `y` is x + dropout(change); with POST it is x, and the sum is computed again.
+    """
     column = tl.arange(0, BLOCK)
     inside = column < width
     factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
@@ -65,6 +72,13 @@ def add_norm_backward_kernel(
         upstream = tl.load(d_normed + place, mask=here, other=0.0).to(tl.float32)
         value = tl.load(y + place, mask=here, other=0.0).to(tl.float32)
         gradient = tl.load(d_y + place, mask=here, other=0.0).to(tl.float32)
+        if POST:
+            added = tl.load(change + place, mask=here, other=0.0).to(tl.float32)
+            if DROPOUT > 0:
+                added *= kept(seed, place, DROPOUT)
+            value += added
+            upstream += gradient
+            gradient = tl.zeros_like(gradient)
         scale = tl.load(scales + row, mask=row < rows, other=0.0)
         unit = tl.where(here, (value - tl.load(means + row, mask=row < rows, other=0.0)) * scale, 0.0)
         d_weight += upstream * unit
@@ -97,14 +111,34 @@ def column_sums_kernel(x, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.con
     tl.store(sums + tl.program_id(1) * width + column, tl.sum(total, 0), mask=column < width)
 
 
+@triton.jit
+def slope(x, ACTIVATION: tl.constexpr):
+    """The derivative of silu(x) = x σ(x), or of gelu(x) = x Φ(x)."""
+    if ACTIVATION == "silu":
+        share = tl.sigmoid(x)
+        return share * (1.0 + x * (1.0 - share))
+    else:
+        density = tl.exp(-0.5 * x * x) * 0.3989422804014327  # 1 / sqrt(2π)
+        return 0.5 * (1.0 + tl.erf(x * 0.7071067811865476)) + x * density
+
+
 @kernel
-def relu_backward_kernel(d_out, out, d_hidden, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """One tile: the gradient before a ReLU, and its sums over the rows of the tile."""
+def activation_backward_kernel(
+    d_out, saved, d_hidden, sums, rows, width, ACTIVATION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """One tile: the gradient before an activation function, and its sums over the rows of the tile.
+
+    `saved` is the output of a ReLU, and the input of other functions.
+    """
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (column < width)[None]
     place = row[:, None] * width + column[None]
     gradient = tl.load(d_out + place, mask=inside, other=0.0).to(tl.float32)
-    gradient = tl.where(tl.load(out + place, mask=inside, other=0.0) > 0, gradient, 0.0)
+    value = tl.load(saved + place, mask=inside, other=0.0)
+    if ACTIVATION == "relu":
+        gradient = tl.where(value > 0, gradient, 0.0)
+    else:
+        gradient *= slope(value.to(tl.float32), ACTIVATION)
     tl.store(d_hidden + place, gradient, mask=inside)
     tl.store(sums + tl.program_id(1) * width + column, tl.sum(gradient, 0), mask=column < width)

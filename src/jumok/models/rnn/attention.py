@@ -7,13 +7,13 @@ where only the recurrent state passes from one step to the next.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import PrecomputedKeys, Weights
+from jumok.attention import PrecomputedKeys, Weights, attend
 from jumok.attention.backends import runs_on_kernels
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, Memory, Recurrence, coverage_loss
 from jumok.layers.recurrent import States, Stepper
@@ -31,7 +31,14 @@ class FixedSource(NamedTuple):
         return FixedSource(self.context[rows], self.gates[rows])
 
 
-PreparedSource = PrecomputedKeys | Memory | FixedSource
+@runtime_checkable
+class SourceRows(Protocol):
+    """What other kinds of attention, such as monotonic, prepare of a source."""
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> "SourceRows": ...
+
+
+PreparedSource = PrecomputedKeys | Memory | FixedSource | SourceRows
 """What the steps of a decoder need of a source."""
 
 
@@ -43,12 +50,14 @@ class StepState(NamedTuple):
     """s̃ of the step before, with input feeding."""
     coverage: Float[Tensor, "sentence beam source"] | None = None
     """The sum of the weights so far, with coverage."""
+    log_weights: Float[Tensor, "sentence beam source"] | None = None
+    """The logarithms of the weights of the step before, with monotonic attention."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "StepState":
-        """The same change to every tensor."""
+        """Apply a function to every tensor."""
         states = tuple(tuple(change(part) for part in layer) for layer in self.states)
-        fed, coverage = (None if part is None else change(part) for part in (self.fed, self.coverage))
-        return StepState(states, fed, coverage)
+        others = (None if part is None else change(part) for part in (self.fed, self.coverage, self.log_weights))
+        return StepState(states, *others)
 
 
 class StepOutput(NamedTuple):
@@ -176,7 +185,7 @@ class BahdanauStep(DecoderAttention):
         attention, stepper = self.attention, recurrence.stepper()
         _, recurrent, _, recurrent_bias = stepper.weights[0]
         coverage = attention.w if isinstance(attention, CoverageAttention) else None
-        found = bahdanau_steps(
+        steps = bahdanau_steps(
             recurrence.cell,
             stepper.input_gates(words.transpose(0, 1)),
             attention.to_key(encoding.states),
@@ -190,7 +199,7 @@ class BahdanauStep(DecoderAttention):
             stepper.for_fed,
             coverage,
         )
-        states, contexts, weights = (part.transpose(0, 1) for part in found)
+        states, contexts, weights = (part.transpose(0, 1) for part in steps)
         penalty = None
         if coverage is not None:
             covered = torch.cat([torch.zeros_like(weights[:, :1]), weights.cumsum(1)[:, :-1]], 1)
@@ -253,7 +262,7 @@ class LuongStep(DecoderAttention):
         attention, stepper = self.attention, recurrence.stepper()
         _, recurrent, _, recurrent_bias = stepper.weights[0]
         concat = attention.score == "concat"
-        found = luong_steps(
+        steps = luong_steps(
             recurrence.cell,
             stepper.input_gates(words.transpose(0, 1)),
             attention.memory(encoding.states).keys,
@@ -267,12 +276,28 @@ class LuongStep(DecoderAttention):
             attention.to_query.weight if concat else None,
             attention.v if concat else None,
         )
-        states, contexts, weights = (part.transpose(0, 1) for part in found)
+        states, contexts, weights = (part.transpose(0, 1) for part in steps)
         return StepOutput(states, contexts, (weights,))
 
     def _attend(self, states: Tensor, source: PrecomputedKeys | Memory, *, start: int, together: bool) -> StepOutput:
         context, weights = self.attention(states, source, start=start, together=together)
         return StepOutput(self.attention.attentional_state(context, states), context, (weights,))
+
+
+class WholeSource(nn.Module):
+    """A soft context beside hard attention, c(t) = Σ softmax(s(t)ᵀ Q h / √d) h, over the whole source."""
+
+    def __init__(self, *, width: int, encoder_width: int) -> None:
+        super().__init__()
+        self.to_query = nn.Linear(width, encoder_width, bias=False)
+
+    def forward(
+        self, states: Float[Tensor, "batch position width"], encoding: Encoding
+    ) -> Float[Tensor, "batch position encoder_width"]:
+        """The context of every state."""
+        keys = encoding.states
+        context, _ = attend(self.to_query(states), keys, keys, visible=encoding.visible[:, None])
+        return context
 
 
 MOST_KEYS = 512

@@ -4,15 +4,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
-from jumok.layers.recurrent import States
+from jumok.layers.dropout import Dropout
+from jumok.layers.recurrent import split_states
 from jumok.models.config import Tied, Tying, tied_output, token_table
-from jumok.models.encoder_decoder import Copied, Decoder, Encoding, Hidden, LinearOutput, SingleHeadWeights, State
+from jumok.models.copying import Copying, log_mixture, source_tokens
+from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, LinearOutput, SingleHeadWeights, State
 from jumok.models.fixed_state import FixedState
 from jumok.models.rnn.attention import (
     BahdanauStep,
@@ -24,54 +25,10 @@ from jumok.models.rnn.attention import (
     StepState,
 )
 from jumok.models.rnn.encoder import RnnConfig
+from jumok.models.rnn.monotonic import MonotonicStep
 from jumok.settings import NonNegativeFloat, PositiveInt
 
-
-class Copying(nn.Module):
-    """A pointer-generator (See et al. 2017): p_gen = σ(w · [c; s; y] + b), and attention as what is copied."""
-
-    def __init__(self, *, width: int) -> None:
-        super().__init__()
-        self.to_generate = nn.Linear(width, 1)
-
-    def forward(
-        self,
-        features: Float[Tensor, "batch position width"],
-        weights: Float[Tensor, "batch position source"],
-        tokens: Int[Tensor, "batch source"],
-    ) -> Copied:
-        """`features` are the context, the state and the word before, [c; s; y]."""
-        generate = self.to_generate(features).squeeze(-1)
-        everywhere = tokens[:, None].expand(-1, weights.shape[1], -1)
-        return Copied(everywhere, merged(weights, tokens), generate)
-
-
-def merged(
-    weights: Float[Tensor, "batch position source"], tokens: Int[Tensor, "batch source"]
-) -> Float[Tensor, "batch position source"]:
-    """The weights of equal tokens added up at the first of them, and zero at the others."""
-    same = tokens[:, :, None] == tokens[:, None, :]
-    first = same.to(torch.uint8).argmax(-1)  # the first of equal maxima
-    return weights @ F.one_hot(first, tokens.shape[1]).to(weights.dtype)
-
-
-def log_mixture(logits: Float[Tensor, "*position vocabulary"], copied: Copied) -> Float[Tensor, "*position vocabulary"]:
-    """log(p_gen · softmax(logits) + (1 − p_gen) · copies) of every token (See et al. 2017, equation 9).
-
-    Weights that sum to less than 1, as those of a Gaussian window do, leave the rest to the vocabulary.
-    """
-    tiny = torch.finfo(logits.dtype).tiny
-    log_copy = F.logsigmoid(-copied.generate)
-    rest = (1 - copied.weights.sum(-1)).clamp(min=tiny).log()
-    log_own = torch.logaddexp(F.logsigmoid(copied.generate), log_copy + rest)
-    own = logits.log_softmax(-1) + log_own[..., None]
-    copies = copied.weights.clamp(min=tiny).log() + log_copy[..., None]
-    # Only the tokens of the source change: each by log(own + copy) − log(own).
-    there = own.gather(-1, copied.tokens)
-    return own.scatter_add(-1, copied.tokens, torch.logaddexp(there, copies) - there)
-
-
-Attention = Literal["none", "additive", "dot", "general", "concat", "location"]
+Attention = Literal["none", "additive", "dot", "general", "concat", "location", "monotonic"]
 Reach = Literal["global", "local-m", "local-p"]
 
 
@@ -82,7 +39,10 @@ class RnnDecoderConfig(Tying, RnnConfig):
     section: ClassVar[str] = "decoder"
 
     attention: Attention = "additive"
-    """Score: "additive" (Bahdanau), "dot", "general", "concat" or "location" (Luong), or "none" for a fixed context."""
+    """Score: "additive" (Bahdanau), "dot", "general", "concat" or "location" (Luong), or "none" for a fixed context.
+
+    "monotonic" only moves forward in the source (Raffel).
+    """
     reach: Reach = "global"
     """Reach of Luong's attention: "global", or a window that moves by one ("local-m") or is predicted ("local-p")."""
     half_window: PositiveInt = 10
@@ -90,7 +50,11 @@ class RnnDecoderConfig(Tying, RnnConfig):
     longest: PositiveInt = 512
     """Longest source for attention "location", in tokens."""
     input_feeding: bool = False
-    """Feed Luong's attentional state into the next step."""
+    """Feed the attentional state of Luong's or monotonic attention into the next step."""
+    hard: bool = False
+    """Outside training, attend only to the source token at which monotonic attention stops."""
+    noise: NonNegativeFloat = 1.0
+    """Standard deviation of the noise added to the scores of monotonic attention in training."""
     coverage: bool = False
     """Give additive attention the sum of its past weights (coverage), and penalise repeated attention."""
     coverage_weight: NonNegativeFloat = 1.0
@@ -109,7 +73,7 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     @property
     def luong(self) -> bool:
-        """Whether the attention is Luong's, after the step."""
+        """Whether attention comes after the step, as Luong's does."""
         return self.attention not in ("none", "additive")
 
     @property
@@ -123,10 +87,12 @@ class RnnDecoderConfig(Tying, RnnConfig):
         return self.longest if self.attention == "location" else None
 
     def _check_attention(self) -> None:
-        if self.reach != "global" and not self.luong:
+        if self.hard and self.attention != "monotonic":
+            raise self._not_with("hard", "attention", "it is for monotonic")
+        if self.reach != "global" and (not self.luong or self.attention == "monotonic"):
             raise self._not_with("reach", "attention", "a window is for dot, general, concat and location")
         if self.input_feeding and not self.luong:
-            raise self._not_with("input_feeding", "attention", "it is for dot, general, concat and location")
+            raise self._not_with("input_feeding", "attention", "it is for dot, general, concat, location and monotonic")
         if self.coverage and self.attention != "additive":
             raise self._not_with("coverage", "attention", "it is for additive")
         if self.copy and self.attention == "none":
@@ -144,7 +110,7 @@ class RnnDecoderConfig(Tying, RnnConfig):
             )
 
     def _not_with(self, name: str, other: str, reason: str) -> ConfigError:
-        return ConfigError(f"{self.shown(name)} does not go with {self.shown(other)}: {reason}")
+        return ConfigError(f"{self.shown(name)} cannot be combined with {self.shown(other)}: {reason}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,9 +151,9 @@ class RnnDecoder(Decoder):
         embedding: TokenEmbedding | None = None,
     ) -> None:
         super().__init__()
-        self.config, self.vocabulary = config, vocabulary
+        self.config, self.vocabulary, self.source_limit = config, vocabulary, config.limit
         self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.look = _decoder_attention(config, encoder_width)  # saved models know its weights by this name
         self.recurrence = Recurrence(
             cell=config.cell,
@@ -197,14 +163,14 @@ class RnnDecoder(Decoder):
             layers=config.layers,
             dropout=config.dropout,
         )
-        self.to_first = nn.Linear(encoder_width, config.layers * self.recurrence.parts * config.width)
+        self.to_first = nn.Linear(encoder_width, self.recurrence.state_width)
         features = config.width + config.embedding + encoder_width
         self.to_readout = None if config.luong else nn.Linear(features, config.output_width)
         self.copying = Copying(width=features) if config.copy else None
         self.output = nn.Linear(config.output_width, vocabulary)
         if config.ties_output:
             self.output.weight = tied_output(self.embedding, config)
-        # Rows as long as words are would make logits as large; a scaled table has shorter ones already.
+        # Rows of unit variance would make logits too large; a table that scales its embeddings has shorter rows.
         scaled = config.ties_output and self.embedding.factor == 1.0
         self.output_factor = config.embedding**-0.5 if scaled else 1.0
 
@@ -242,10 +208,11 @@ class RnnDecoder(Decoder):
         return self._hidden(output, words, before.tokens), after
 
     def has_static_state(self) -> bool:
-        """Not in training or with steps of the user's own, nor where the window moves with the step ("local-m")."""
+        """Not in training, with overridden steps, or with attention that depends on the number of the step."""
         names = ("start", "advance", "step")
         own_steps = any(getattr(type(self), name) is not getattr(RnnDecoder, name) for name in names)
-        return self.config.reach != "local-m" and not (self.training or own_steps)
+        recorded = self.config.reach != "local-m" and self.config.attention != "monotonic"
+        return recorded and not (self.training or own_steps)
 
     def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> FixedState:
         """The state before the first token."""
@@ -253,11 +220,9 @@ class RnnDecoder(Decoder):
 
     def _first_state(self, encoding: Encoding) -> StepState:
         """s(0) = tanh(W summary), for every layer and with a beam of one."""
-        config = self.config
-        shape = (config.layers, self.recurrence.parts, config.width)
-        states = self.to_first(encoding.summary)[:, None].tanh().unflatten(-1, shape)
-        layers: States = tuple(tuple(layer.unbind(2)) for layer in states.unbind(2))
-        return self.look.first_state(encoding, layers)
+        first = self.to_first(encoding.summary).tanh()[:, None]
+        states = split_states(first, layers=self.config.layers, parts=self.recurrence.parts)
+        return self.look.first_state(encoding, states)
 
     def _hidden(self, output: StepOutput, words: Tensor, tokens: Tensor | None) -> Hidden:
         """The readout tanh(U [s; y; c]), or Luong's s̃ as it is, and what is copied."""
@@ -266,9 +231,7 @@ class RnnDecoder(Decoder):
         attention = SingleHeadWeights(output.weights)
         copied = None
         if self.copying is not None:
-            if tokens is None:
-                raise ArgumentError("this decoder copies source tokens, but the encoding has none; set copy = false")
-            copied = self.copying(features, attention().squeeze(1), tokens)
+            copied = self.copying(features, attention().squeeze(1), source_tokens(tokens))
         layers = (attention,) if output.weights else ()
         return Hidden(self.dropout(states), attention=layers, copied=copied, penalty=output.penalty)
 
@@ -282,6 +245,14 @@ def _decoder_attention(config: RnnDecoderConfig, encoder_width: int) -> DecoderA
             encoder_width=encoder_width,
             coverage=config.coverage,
             coverage_weight=config.coverage_weight,
+        )
+    if config.attention == "monotonic":
+        return MonotonicStep(
+            width=config.width,
+            encoder_width=encoder_width,
+            input_feeding=config.input_feeding,
+            hard=config.hard,
+            noise=config.noise,
         )
     attention = LuongAttention(
         query_width=config.width,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from jumok.errors import ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
+from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import side_by_side
 from jumok.models.config import TextModelConfig, token_table
 from jumok.models.encoder_decoder import Encoder, Encoding
@@ -22,7 +23,7 @@ class RnnConfig(TextModelConfig):
     """The settings that recurrent encoders and decoders share; the two need not be equal."""
 
     kind: Literal["rnn"] = "rnn"
-    """Kind of model: "transformer" or "rnn"."""
+    """Kind of model: "transformer" or "rnn"; decoders also "transducer" or "hard"."""
     cell: Cell = "gru"
     """Recurrent cell: plain "rnn", "gru" or "lstm"."""
     width: PositiveInt = 512
@@ -73,7 +74,7 @@ class RnnEncoder(Encoder):
         super().__init__()
         self.config, self.width, self.vocabulary = config, config.width, vocabulary
         self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.forwards = self._direction()
         self.backwards = self._direction() if config.bidirectional else None
 

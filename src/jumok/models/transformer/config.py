@@ -15,6 +15,7 @@ from jumok.layers import (
     RotaryPositions,
     TokenEmbedding,
 )
+from jumok.layers.dropout import Dropout
 from jumok.layers.positions import Start
 from jumok.layers.transformer import Activation, Norm
 from jumok.models.config import TextModelConfig, token_table
@@ -28,7 +29,7 @@ class TransformerConfig(TextModelConfig):
     """The settings that Transformer encoders and decoders share; the two need not be equal."""
 
     kind: Literal["transformer"] = "transformer"
-    """Kind of model: "transformer" or "rnn"."""
+    """Kind of model: "transformer" or "rnn"; decoders also "transducer" or "hard"."""
     width: PositiveInt = 256
     """Size of a token's vector between layers."""
     heads: PositiveInt = 4
@@ -105,7 +106,7 @@ class PositionedTokens(nn.Module):
         super().__init__()
         self.embedding = token_table(config, vocabulary=vocabulary, scale=True, embedding=embedding)
         self.positions = _positions(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Int[Tensor, "batch time"], *, start: Start = 0) -> Float[Tensor, "batch time width"]:
         """The vectors of the tokens; `start` is the position of the first, one for all or one for each sequence."""

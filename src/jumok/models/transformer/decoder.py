@@ -14,6 +14,7 @@ from jumok.layers.gpu import stack
 from jumok.layers.multi_head import keys_values_of
 from jumok.layers.transformer import DecoderLayer
 from jumok.models.config import Tied, Tying, tied_output
+from jumok.models.copying import CopyAttention, CopySource, log_mixture
 from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, LinearOutput, State
 from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 from jumok.models.transformer.encoder import key_mask
@@ -26,6 +27,8 @@ class TransformerDecoderConfig(Tying, TransformerConfig):
 
     section: ClassVar[str] = "decoder"
 
+    copy: bool = False
+    """Let the decoder copy source tokens; needs a shared vocabulary."""
     tied: Tied = "output"
     """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
 
@@ -48,6 +51,7 @@ class TransformerState(State):
     memories: tuple[KeyValues, ...]
     caches: tuple[KeyValueCache, ...]
     visible: Bool[Tensor, "sentence 1 1 source"] | None
+    copies: CopySource | None = None
     beam: int = 1
 
     def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "TransformerState":
@@ -61,7 +65,8 @@ class TransformerState(State):
         self._select(sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device))
         memories = tuple(KeyValues(*(part.index_select(0, sentences) for part in memory)) for memory in self.memories)
         visible = None if self.visible is None else self.visible.index_select(0, sentences)
-        return replace(self, memories=memories, visible=visible)
+        copies = None if self.copies is None else self.copies.select(sentences)
+        return replace(self, memories=memories, visible=visible, copies=copies)
 
     def _select(self, numbers: Int[Tensor, "sentence beam"]) -> None:
         for cache in self.caches:
@@ -92,6 +97,9 @@ class TransformerDecoder(Decoder):
         self.output = nn.Linear(config.width, vocabulary)
         initialise(self.layers)
         initialise(self.output)
+        self.copying = CopyAttention(width=config.width, key_width=encoder_width) if config.copy else None
+        if self.copying is not None:
+            initialise(self.copying)
         if config.ties_output:
             self.output.weight = tied_output(self.embedding, config)
 
@@ -108,16 +116,17 @@ class TransformerDecoder(Decoder):
             x, own_weights, cross_weights = layer(x, layer.memory(encoding.states), visible)
             own.append(own_weights)
             cross.append(cross_weights)
-        return Hidden(self._normed(x), tuple(cross), tuple(own))
+        return self._hidden(self._normed(x), self._copy_source(encoding), cross, own)
 
     def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The same states without the attention weights."""
         layers = list(self._layers)
-        if self.norm is None or not stack.fuses(layers, target_in.device):
+        if not stack.fuses(layers, target_in.device):
             return self.hidden(encoding, target_in)
         memories = keys_values_of([layer.cross for layer in layers], encoding.states)
         visible = key_mask(encoding.visible)
-        return Hidden(stack.decoder_stack(layers, self.norm, self.tokens(target_in), memories, visible))
+        states = stack.decoder_stack(layers, self.norm, self.tokens(target_in), memories, visible)
+        return self._hidden(states, self._copy_source(encoding))
 
     def informed_attention(
         self,
@@ -135,12 +144,14 @@ class TransformerDecoder(Decoder):
         return cast(HeadWeights, cross)
 
     def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
-        """Scores of the next token at any positions."""
+        """Scores of the next token at any positions; log-probabilities if the decoder copies."""
         scores: Tensor = self.output(hidden.states)
-        return scores
+        return scores if hidden.copied is None else log_mixture(scores, hidden.copied)
 
-    def linear_output(self, hidden: Hidden) -> LinearOutput:
-        """What the logits are computed from."""
+    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
+        """What the logits are computed from; None if the decoder copies, which mixes probabilities."""
+        if hidden.copied is not None:
+            return None
         return LinearOutput(hidden.states, self.output.weight, self.output.bias)
 
     def start(self, encoding: Encoding, *, capacity: int) -> TransformerState:
@@ -149,6 +160,7 @@ class TransformerDecoder(Decoder):
             memories=tuple(layer.memory(encoding.states) for layer in self._layers),
             caches=tuple(KeyValueCache(capacity=capacity) for _ in self._layers),
             visible=key_mask(encoding.visible),
+            copies=self._copy_source(encoding),
         )
 
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, TransformerState]:
@@ -164,10 +176,10 @@ class TransformerDecoder(Decoder):
             x, own_weights, cross_weights = layer.step(x, cache, memory, state.visible)
             own.append(own_weights)
             cross.append(cross_weights)
-        return Hidden(self._normed(x), tuple(cross), tuple(own)), state
+        return self._hidden(self._normed(x), state.copies, cross, own), state
 
     def has_static_state(self) -> bool:
-        """Not in training, and not with steps, matrices or hooks of the user's own."""
+        """Not in training, and not with overridden steps, replaced modules or hooks."""
         names = ("start", "advance", "step")
         own_steps = any(getattr(type(self), name) is not getattr(TransformerDecoder, name) for name in names)
         parts = [
@@ -187,6 +199,21 @@ class TransformerDecoder(Decoder):
     @property
     def _layers(self) -> Iterable[DecoderLayer]:
         return cast(Iterable[DecoderLayer], self.layers)
+
+    def _copy_source(self, encoding: Encoding) -> CopySource | None:
+        source: CopySource | None = None if self.copying is None else self.copying.source(encoding)
+        return source
+
+    def _hidden(
+        self,
+        states: Tensor,
+        source: CopySource | None,
+        cross: Iterable[HeadWeights] = (),
+        own: Iterable[HeadWeights] = (),
+    ) -> Hidden:
+        """The normed states of the last layer, the attention of all, and what is copied."""
+        copied = None if self.copying is None else self.copying(states, source)
+        return Hidden(states, tuple(cross), tuple(own), copied=copied)
 
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = x if self.norm is None else self.norm(x)

@@ -23,7 +23,7 @@ class TransformerEncoderConfig(TransformerConfig):
     section: ClassVar[str] = "encoder"
 
     sees_end: bool = True
-    """Read the end of the source as a token of its own; models imported from OpenNMT-py do not."""
+    """Let the encoder see the end-of-sentence token of the source; models imported from OpenNMT-py do not."""
 
 
 END = 2
@@ -62,7 +62,7 @@ class TransformerEncoder(Encoder):
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
         """Encode a padded batch; padding follows the tokens and changes nothing."""
         layers = list(self._layers)
-        if self.norm is None or not stack.fuses(layers, source.device):
+        if not stack.fuses(layers, source.device):
             return self.encode(source, visible).encoding
         visible = self._seen(source, visible)
         states = stack.encoder_stack(layers, self.norm, self.tokens(source), key_mask(visible))

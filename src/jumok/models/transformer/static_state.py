@@ -1,7 +1,7 @@
-"""The steps of a Transformer decoder over caches that keep their places: what `TransformerDecoder.advance` computes.
+"""The steps of a Transformer decoder over preallocated caches: what `TransformerDecoder.advance` computes.
 
 The layers' own matrices for queries, keys and values are stacked, and on a GPU what stands between two products is one
-kernel. The sum that runs past all layers is kept in single precision.
+kernel. The residual stream is kept in single precision.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from jumok.layers.gpu.stack import WIDEST
 from jumok.layers.multi_head import MultiHeadAttention, keys_values_of
 from jumok.layers.steps import descend, own_step, source_step
 from jumok.layers.transformer import DecoderLayer, FeedForward, Residual
+from jumok.models.copying import CopyAttention
 from jumok.models.encoder_decoder import Encoding, Hidden, StaticState
 from jumok.models.transformer.config import PositionedTokens
 
@@ -32,6 +33,7 @@ class Parts(Protocol):
     layers: nn.ModuleList
     norm: nn.LayerNorm | None
     output: nn.Linear
+    copying: CopyAttention | None
     width: int
 
 
@@ -51,14 +53,14 @@ class LayerCache:
         self.bias = None if own.to_query.bias is None else weight.new_empty(outputs)
 
     def copy_weights(self) -> None:
-        """The weights may have changed since the last search."""
+        """Copy the weights, which may have changed since the last search."""
         maps = _own_maps(self.layer.own)
         torch.cat([part.weight for part in maps], out=self.weight)
         if self.bias is not None:
             torch.cat([part.bias for part in maps], out=self.bias)
 
     def take(self, other: "LayerCache", sentences: Tensor) -> None:
-        """The caches of some sentences of another."""
+        """Copy the caches of some sentences of another."""
         torch.index_select(other.keys, 0, sentences, out=self.keys)
         torch.index_select(other.values, 0, sentences, out=self.values)
         torch.index_select(other.memory, 1, sentences, out=self.memory)
@@ -73,6 +75,7 @@ class TransformerStaticState(StaticState):
         self.decoder, self.beam = proxy(decoder), beam
         layers = cast(list[DecoderLayer], list(decoder.layers))
         self.layers = [LayerCache(layer, encoding, beam=beam, capacity=capacity) for layer in layers]
+        self.copies = None if decoder.copying is None else decoder.copying.source(encoding).clone()
         self.visible = encoding.visible.clone()
         self.lengths = torch.zeros(sentences, dtype=torch.long, device=device)
         self.ancestry = torch.zeros(sentences, beam, capacity, dtype=torch.int32, device=device)
@@ -87,12 +90,14 @@ class TransformerStaticState(StaticState):
 
     @torch.no_grad()
     def begin(self, encoding: Encoding) -> None:
-        """Project the source for every layer, and forget the steps."""
+        """Project the source for every layer, and clear the steps."""
         memories = keys_values_of([cache.layer.cross for cache in self.layers], encoding.states)
         for cache, memory in zip(self.layers, memories, strict=True):
             cache.memory[0].copy_(memory.keys.transpose(1, 2))
             cache.memory[1].copy_(memory.values.transpose(1, 2))
             cache.copy_weights()
+        if self.copies is not None:
+            self.copies.become(self.decoder.copying.source(encoding))
         self.visible.copy_(encoding.visible)
         items = torch.arange(1, self.visible.shape[1] + 1, device=self.visible.device)
         torch.amax(self.visible * items, 1, out=self.lengths)
@@ -103,10 +108,12 @@ class TransformerStaticState(StaticState):
 
     @torch.no_grad()
     def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
-        """The same steps of some sentences."""
+        """Copy the steps of some sentences of another."""
         before = cast(TransformerStaticState, other)
         for cache, larger in zip(self.layers, before.layers, strict=True):
             cache.take(larger, sentences)
+        if self.copies is not None and before.copies is not None:
+            self.copies.become(before.copies.select(sentences))
         for name in ("visible", "lengths", "ancestry", "positions"):
             torch.index_select(getattr(before, name), 0, sentences, out=getattr(self, name))
         if self.table is not None and before.table is not None:
@@ -115,9 +122,10 @@ class TransformerStaticState(StaticState):
     def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
         """One step of every layer."""
         descend(self.ancestry, parents, self.positions)
-        x = self._layers_of(self._embedded(tokens))
+        states = self._layers_of(self._embedded(tokens)).view(*tokens.shape, -1)
         self.positions.add_(1)
-        return Hidden(x.view(*tokens.shape, -1))
+        copied = None if self.copies is None else self.decoder.copying(states, self.copies)
+        return Hidden(states, copied=copied)
 
     def _embedded(self, tokens: Tensor) -> Float[Tensor, "row width"]:
         embed = self.decoder.tokens

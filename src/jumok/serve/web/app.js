@@ -19,7 +19,7 @@ const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
 
 const $ = (id) => document.getElementById(id);
 const answers = new Map(); // translations and captions by model, beam and input
-const state = { models: [], limits: {}, model: null, beam: 5, tag: "", kind: "cross", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
+const state = { models: [], limits: {}, model: null, beam: 5, tag: "", from: "", to: "", kind: "cross", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
 let turn = new AbortController(), timer = 0, retry = 0, images = 0;
 
 const source = new Source($("text"), $("mirror"), {
@@ -46,9 +46,15 @@ function captioning() {
 
 /** What the model reads: the lines of the text, or the name of the image. */
 const inputs = () => (captioning() ? [state.image ? state.image.name : ""] : source.lines);
-const keyOf = (text) => `${state.model.name}\n${state.tag}\n${state.beam}\n${text}`;
+const keyOf = (text) => [state.model.name, state.tag, state.from, state.to, state.beam, text].join("\n");
 const tagged = () => (state.tag ? { tag: state.tag } : {});
-const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam), ...tagged() });
+const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam), ...tagged(), ...languages() });
+/** The languages that were chosen, where they are not those of the model. */
+function languages() {
+  const { source_language: from, target_language: to } = state.model;
+  return { ...(state.from && state.from !== from ? { from: state.from } : {}), ...(state.to && state.to !== to ? { to: state.to } : {}) };
+}
+
 const size = (text) => Array.from(text).length; // in characters as the server counts them, not in halves of emoji
 const tooLong = (text) => size(text) > state.limits.characters;
 const answerTo = (text) => answers.get(keyOf(text));
@@ -148,7 +154,7 @@ async function inspect(signal) {
   });
   output.show(inputs().map((text) => lineOf(text, "")), state.line);
   output.words(state.line, translation.text, []);
-  const doubts = translation.warnings.map(({ kind }) => say(kind));
+  const doubts = translation.warnings.map(({ kind }) => say("doubts")[kind]);
   $("split").textContent = [...(translation.parts > 1 ? [say("parts", translation.parts)] : []), ...doubts].join(" ");
   const why = !state.model.kinds.length ? say("noAttention") : "";
   none("map", why);
@@ -168,7 +174,7 @@ async function look(hypothesis, signal) {
   if (captioning()) upload.show(state.image.url);
   else source.show(state.line, words.source);
   output.words(state.line, hypothesis.text, words.output);
-  map.show(shown);
+  map.show(shown, state.model.letters);
 }
 
 /** A part of a long text has a map of its own; the words of the panes, which may come in other parts too, stay as they are. */
@@ -177,11 +183,11 @@ async function lookAtPart(translation, signal) {
   const shown = await ask({ text: piece.source }, piece.ids, signal);
   if (!shown) return;
   source.show(state.line, []);
-  map.show(shown);
+  map.show(shown, state.model.letters);
 }
 
 async function ask(given, ids, signal) {
-  const read = captioning() ? { image: state.image.url } : given;
+  const read = captioning() ? { image: state.image.url } : { ...given, ...languages() };
   const shown = await api.attention({ ...read, target_ids: ids, kind: state.kind, model: state.model.name }, signal);
   if (signal.aborted) return null;
   state.shown = { read, ids, kind: state.kind, name: captioning() ? shown.text : given.text };
@@ -272,15 +278,12 @@ function useModel(name) {
   state.beam = Math.min(state.model.beam, state.limits.beam);
   state.chosen = 0;
   $("model").value = state.model.name;
-  state.tag = "";
-  $("tags").hidden = !state.model.tags.length;
-  $("tag").replaceChildren(...["", ...state.model.tags].map((tag) => make("option", { value: tag }, tag || say("noTag"))));
+  showTags();
+  useLanguages(state.model.source_language, state.model.target_language);
   const widths = [...new Set([...WIDTHS, state.beam])].filter((width) => width <= state.limits.beam).sort((one, other) => one - other);
   $("width").replaceChildren(...widths.map((width) => make("option", { value: width }, String(width))));
   $("width").value = String(state.beam);
   showKinds();
-  $("text").lang = state.model.source_language || "";
-  $("output").lang = state.model.target_language || "";
   $("below").classList.toggle("single", state.model.layers * state.model.heads < 2);
   $("text-source").hidden = $("beam").hidden = captioning();
   $("image-source").hidden = !captioning();
@@ -290,6 +293,28 @@ function useModel(name) {
   nameSides();
   nameDomain();
   showExamples();
+}
+
+/** The tags to choose from; those of languages are chosen as languages. */
+function showTags() {
+  const tags = state.model.tags.filter((tag) => !state.model.target_languages.includes(tag.slice(2, -2)));
+  state.tag = "";
+  $("tags").hidden = !tags.length;
+  $("tag").replaceChildren(...["", ...tags].map((tag) => make("option", { value: tag }, tag || say("noTag"))));
+}
+
+/** Translate between these languages; a model of several languages offers others. */
+function useLanguages(from, to) {
+  Object.assign(state, { from: from || "", to: to || "" });
+  for (const [side, known] of [["from", state.model.source_languages], ["to", state.model.target_languages]]) {
+    const named = known.map((code) => [code, languageName(code)]).sort((one, other) => one[1].localeCompare(other[1]));
+    const none = known.includes(state[side]) ? [] : [["", say("anyLanguage")]];
+    $(`${side}-choice`).hidden = !known.length;
+    $(side).replaceChildren(...[...none, ...named].map(([code, name]) => make("option", { value: code }, name)));
+    $(side).value = state[side];
+  }
+  $("text").lang = state.from;
+  $("output").lang = state.to;
 }
 
 /** The kinds of attention to choose from, where there are several. */
@@ -320,7 +345,8 @@ function imageExample(url, number) {
 }
 
 function nameSides() {
-  const { source_language: from, target_language: to } = state.model;
+  const { source_languages: sources, target_languages: targets } = state.model;
+  const from = sources.length ? "" : state.from, to = targets.length ? "" : state.to; // the choice names them
   $("source-name").textContent = captioning() ? say("image") : from ? languageName(from) : say("source");
   $("source-name").htmlFor = captioning() ? "file" : "text";
   $("target-name").textContent = captioning() ? say("caption") : to ? languageName(to) : say("target");
@@ -364,13 +390,14 @@ async function openFile(file) {
 /** What is typed stays in the address, behind the #, which is never sent: a link to it shows the same. */
 function remember() {
   const text = captioning() ? "" : $("text").value, first = state.model === state.models[0];
-  const link = new URLSearchParams({ model: state.model.name, ...(text ? { text } : {}) });
+  const link = new URLSearchParams({ model: state.model.name, ...languages(), ...(text ? { text } : {}) });
   history.replaceState(null, "", text || !first ? `#${link}` : location.pathname);
 }
 
 function useLanguage(chosen) {
   speak(chosen);
   if (!state.model) return;
+  useLanguages(state.from, state.to);
   nameSides();
   nameDomain();
   showKinds();
@@ -399,6 +426,13 @@ function listen() {
     Object.assign(state, { tag: $("tag").value, chosen: 0, part: 0 });
     later(0);
   });
+  for (const side of ["from", "to"]) {
+    $(side).addEventListener("change", () => {
+      useLanguages($("from").value || state.from, $("to").value || state.to);
+      Object.assign(state, { chosen: 0, part: 0 });
+      later(0);
+    });
+  }
   $("width").addEventListener("change", () => {
     Object.assign(state, { beam: Number($("width").value), chosen: 0 });
     later(0);
@@ -474,6 +508,8 @@ async function start() {
   $("model").replaceChildren(...state.models.map(({ name }) => make("option", { value: name }, name)));
   const link = new URLSearchParams(location.hash.slice(1));
   useModel(link.get("model"));
+  const linked = (side, known) => (known.includes(link.get(side)) ? link.get(side) : state[side]);
+  useLanguages(linked("from", state.model.source_languages), linked("to", state.model.target_languages));
   write($("text").value || link.get("text") || "");
 }
 

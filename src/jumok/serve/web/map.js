@@ -12,12 +12,14 @@ export class MapView {
   /** `source` and `output` light up their words; `picture` is where the image of a caption lights up. */
   constructor(element, { source, output, picture }) {
     const choice = { layer: "mean", head: "mean", tokens: false };
-    Object.assign(this, { element, source, output, picture, widget: null, map: null, given: null, choice });
+    Object.assign(this, { element, source, output, picture, widget: null, map: null, given: null, choice, letters: false });
   }
 
-  /** Show a map; its words stand in the texts already, unless it is the map of a part only. */
-  show(map) {
+  /** Show a map; its words stand in the texts already, unless it is the map of a part only. Of a model of letters, tokens come first. */
+  show(map, letters) {
     this.clear();
+    if (letters !== this.letters) this.choice = { ...this.choice, tokens: letters };
+    this.letters = letters;
     this.given = this.map = map;
     this.widget = window.Jumok.attentionMap(this.element, map, {
       ...this.choice,

@@ -46,9 +46,9 @@ export class Output {
     if (!node) return;
     const focused = this.spans.indexOf(document.activeElement);
     node.replaceChildren();
-    this.spans = spell(node, text, words, (number) => ({
-      "data-target": number, role: "button", tabindex: number === Math.max(focused, 0) ? "0" : "-1",
-    }));
+    this.spans = spell(node, text, words, (number) => ({ "data-target": number, role: "button", tabindex: "-1" }));
+    const reached = this.spans[focused] || this.spans.find(Boolean); // the first may be a language, which no text has
+    if (reached) reached.tabIndex = 0;
     if (focused >= 0 && this.spans[focused]) this.spans[focused].focus({ preventScroll: true });
   }
 

@@ -5,12 +5,10 @@
   const { make, draw, shown, clamp, matrix, thumbnail, percent } = root.Jumok.parts;
   const PANEL = 168, GAP = 16, MARGIN = 20, LABEL = 24; // of a copied picture
 
-  /** The four numbers that a cubic curve through neighbouring regions gives their weights (Keys 1981, a = -0.75). */
+  /** The shares of four neighbouring regions in a pixel between them: those of cubic B-splines, as in draw/image.py. */
   function cubic(t) {
-    const a = -0.75, s = 1 - t;
-    const far = (x) => ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
-    const near = (x) => ((a + 2) * x - (a + 3)) * x * x + 1;
-    return [far(t + 1), near(t), near(s), far(s + 1)];
+    const s = 1 - t, near = (x) => ((3 * x - 6) * x * x + 4) / 6;
+    return [s ** 3 / 6, near(t), near(s), t ** 3 / 6];
   }
 
   /** For each pixel along an axis, the first of its four regions and their numbers. */

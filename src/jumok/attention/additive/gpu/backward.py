@@ -27,7 +27,7 @@ KEYS_AT_ONCE = (16, 4)
 """Keys per program, and warps, for few queries."""
 
 
-class Gradients(NamedTuple):
+class AdditiveGradients(NamedTuple):
     """The gradients of query, key, v and value."""
 
     query: Tensor
@@ -39,7 +39,7 @@ class Gradients(NamedTuple):
 def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     mask: MaskIntervals, seed: Tensor | None, dropout: float, scores: Tensor | None = None,
-) -> Gradients:  # fmt: skip
+) -> AdditiveGradients:  # fmt: skip
     """The gradients of all inputs, identical to the bit in every run; from the `scores` if they were kept."""
     inputs = Inputs(query, key, value, v)
     batches, queries, keys, _, width = inputs.sizes
@@ -69,7 +69,7 @@ def backward(
 
 def backward_of_few(
     d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float
-) -> Gradients:
+) -> AdditiveGradients:
     """`backward` in one pass over keys and values, with a program for some keys of one batch entry."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
     cols, warps = KEYS_AT_ONCE
@@ -86,10 +86,10 @@ def backward_of_few(
         VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=warps,
     )  # fmt: skip
     of_v = d_v.sum((0, 2)) if inputs.v.shape[0] > 1 else d_v.sum((0, 1, 2))[None]
-    return Gradients(d_query[0] if parts == 1 else d_query.sum(0), d_key, of_v, d_value)
+    return AdditiveGradients(d_query[0] if parts == 1 else d_query.sum(0), d_key, of_v, d_value)
 
 
-def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Gradients:
+def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> AdditiveGradients:
     """The gradients of query, key and v from those of the scores."""
     (batches, queries, _), keys = query.shape, key.shape[1]
     sums = GradientSums(query, key, v, scored=True)
@@ -162,14 +162,14 @@ class GradientSums:
             self.d_key[some] = together + self.d_key[some] if rows.start > 0 else together
         self.sums.append((some, sums))
 
-    def gradients(self) -> Gradients:
+    def gradients(self) -> AdditiveGradients:
         """The sums."""
         if len(self.sums) == 1 and self.v.shape[0] == 1:  # the usual case, in one step
-            return Gradients(self.d_query, self.d_key, self.sums[0][1].sum((0, 1, 2))[None])
+            return AdditiveGradients(self.d_query, self.d_key, self.sums[0][1].sum((0, 1, 2))[None])
         d_v = torch.zeros(self.query.shape[0], self.query.shape[2], dtype=torch.float32, device=self.query.device)
         for some, sums in self.sums:
             d_v[some] += sums.sum((0, 2))
-        return Gradients(self.d_query, self.d_key, d_v if self.v.shape[0] > 1 else d_v.sum(0, keepdim=True))
+        return AdditiveGradients(self.d_query, self.d_key, d_v if self.v.shape[0] > 1 else d_v.sum(0, keepdim=True))
 
 
 class SideTiling(NamedTuple):

@@ -116,12 +116,12 @@ def _score_gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tens
 
 def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
     """`additive_attention`, by the faster way where nothing is compiled."""
-    run: Any = additive_attention if torch.compiler.is_compiling() else _Attention.apply
+    run: Any = additive_attention if torch.compiler.is_compiling() else _AdditiveAttention.apply
     found: tuple[Tensor, Tensor] = run(*arguments)
     return found
 
 
-class _Attention(torch.autograd.Function):
+class _AdditiveAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
         *tensors, ctx.dropout = arguments

@@ -140,8 +140,8 @@ def attend_step_backward_kernel(
                 x += covered[:, None] * by[None, :]
             y = tanh(x, ASSEMBLY)
             slope = vector(v, dims, width)[None, :] * (1.0 - y * y)
-        found = tl.sum(d_score[:, None] * slope, 0)
-        tl.store(d_query + batch * D_QUERY_ROW + dims, found.to(d_query.dtype.element_ty), mask=dims < width)
+        gradient = tl.sum(d_score[:, None] * slope, 0)
+        tl.store(d_query + batch * D_QUERY_ROW + dims, gradient.to(d_query.dtype.element_ty), mask=dims < width)
         if COVERAGE:
             d_covered += d_score * tl.sum(slope * by[None, :], 1)
     if COVERAGE:
@@ -159,7 +159,7 @@ def key_gradients_kernel(
     rows, dims = tl.arange(0, KEYS), tl.program_id(1) * DIMS + tl.arange(0, DIMS)
     seen = tl.load(visible + batch * keys + rows, mask=rows < keys, other=0) != 0
     k = visible_only(key_tile(key + batch * keys * width, rows, dims, keys, width), seen)
-    found = tl.zeros([KEYS, DIMS], tl.float32)
+    gradient = tl.zeros([KEYS, DIMS], tl.float32)
     sums = tl.zeros([KEYS, DIMS], tl.float32)
     covers = tl.zeros([KEYS, DIMS], tl.float32)
     line = batch * keys + rows
@@ -173,7 +173,7 @@ def key_gradients_kernel(
             x += covered[:, None] * tl.load(w + dims, mask=dims < width, other=0.0).to(tl.float32)[None, :]
         y = tanh(x, ASSEMBLY)
         slope = d_score[:, None] * (1.0 - y * y)
-        found += slope
+        gradient += slope
         sums += d_score[:, None] * y
         if COVERAGE:
             covers += covered[:, None] * slope
@@ -182,7 +182,7 @@ def key_gradients_kernel(
     u = tl.load(v + dims, mask=dims < width, other=0.0).to(tl.float32)
     place = d_key + (batch * keys + rows[:, None]) * width + dims[None, :]
     inside = (rows < keys)[:, None] & (dims < width)[None, :]
-    tl.store(place, (found * u[None, :]).to(d_key.dtype.element_ty), mask=inside)
+    tl.store(place, (gradient * u[None, :]).to(d_key.dtype.element_ty), mask=inside)
     tl.store(d_v + batch * width + dims, tl.sum(sums, 0), mask=dims < width)
     if COVERAGE:
         tl.store(d_w + batch * width + dims, u * tl.sum(covers, 0), mask=dims < width)

@@ -34,14 +34,14 @@ def bahdanau_steps(
 ) -> DecoderStates:
     """Every step from the state `first`; matrices are multiplied in the dtype of `word_gates`."""
     state, memory = first if cell == "lstm" else (*first, None)
-    found = _Steps.apply(  # type: ignore[no-untyped-call]
+    states = _BahdanauSteps.apply(  # type: ignore[no-untyped-call]
         cell, word_gates, keys, values, visible, state, memory, to_query, v, recurrent, recurrent_bias, for_context,
         for_coverage,
     )  # fmt: skip
-    return DecoderStates(*found)
+    return DecoderStates(*states)
 
 
-class _Steps(torch.autograd.Function):
+class _BahdanauSteps(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, cell: str, word_gates: Tensor, keys: Tensor, values: Tensor, visible: Tensor, state: Tensor,
@@ -118,7 +118,7 @@ class _Steps(torch.autograd.Function):
             torch.mm(d_from_state[step], of_state, out=back)
         d_keys, d_v, d_w = key_gradients(attention, from_state, coverage, d_scores)
         d_of_state = d_from_state.flatten(0, 1).t() @ states[:-1].flatten(0, 1)
-        found = (
+        gradients = (
             carried + back if kernels.carries else back,
             d_memory,
             d_of_state[:hidden],
@@ -128,5 +128,5 @@ class _Steps(torch.autograd.Function):
             d_gates.flatten(0, 1).t() @ contexts.flatten(0, 1),
             d_w,
         )
-        rest = (None if dtype is None else part.to(dtype) for part, dtype in zip(found, ctx.dtypes, strict=True))
+        rest = (None if dtype is None else part.to(dtype) for part, dtype in zip(gradients, ctx.dtypes, strict=True))
         return None, d_gates, d_keys, value_gradients(weights, d_context), None, *rest

@@ -38,11 +38,11 @@ def luong_steps(
     With `to_query` and `v` the score is v · tanh(q + k), otherwise s · k.
     """
     state, memory = first if cell == "lstm" else (*first, None)
-    found = _Steps.apply(  # type: ignore[no-untyped-call]
+    states = _LuongSteps.apply(  # type: ignore[no-untyped-call]
         cell, word_gates, keys, values, visible, state, memory, recurrent, recurrent_bias, for_fed, to_state, to_query,
         v,
     )  # fmt: skip
-    return DecoderStates(*found)
+    return DecoderStates(*states)
 
 
 def gate_matrix(cell: str, for_fed: Tensor, recurrent: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def split_gate_matrix(cell: str, matrix: Tensor, width: int) -> tuple[Tensor, Te
     return fed[: 3 * width], torch.cat([recurrent[: 2 * width], recurrent[3 * width :]])
 
 
-class _Steps(torch.autograd.Function):
+class _LuongSteps(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, cell: str, word_gates: Tensor, keys: Tensor, values: Tensor, visible: Tensor, state: Tensor,
@@ -165,10 +165,10 @@ class _Steps(torch.autograd.Function):
         else:
             d_keys, d_v, _ = key_gradients(attention, queries, coverage, d_scores)
             d_to_query = joined(d_queries, joint[1:, :, width : 2 * width])
-        found = (d_first, d_memory, d_recurrent, d_bias, d_fed, d_to_state, d_to_query, d_v)
+        gradients = (d_first, d_memory, d_recurrent, d_bias, d_fed, d_to_state, d_to_query, d_v)
         rest = (
             None if part is None or dtype is None else part.to(dtype)
-            for part, dtype in zip(found, ctx.dtypes, strict=True)
+            for part, dtype in zip(gradients, ctx.dtypes, strict=True)
         )
         return None, d_gates, d_keys, value_gradients(weights, d_context), None, *rest
 

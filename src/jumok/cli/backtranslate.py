@@ -1,0 +1,97 @@
+"""`jumok backtranslate`: training pairs of monolingual text and what a model of the other direction makes of it."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from jumok.cli.arguments import (
+    DecodingEngine,
+    DecodingPrecision,
+    Device,
+    FromLanguage,
+    MaxSource,
+    Tag,
+    ToLanguage,
+    check_output_path,
+)
+from jumok.cli.output import print_json, say
+from jumok.data import read_lines
+from jumok.decoding.config import WIDEST
+from jumok.errors import ArgumentError
+from jumok.progress import ProgressBars
+from jumok.tasks import TRANSLATION, load
+from jumok.tasks.back_translation import back_translate, check_output
+from jumok.tasks.translator import Translator
+
+
+def backtranslate(
+    models: Annotated[
+        list[Path],
+        Argument(metavar="MODEL", help="Model from your target language to your source language. Several: ensemble."),
+    ],
+    text: Annotated[str, Option(help='Text in your target language, one per line, also .gz or .xz; "-": stdin.')],
+    out: Annotated[Path, Option(metavar="<file.tsv>", help="File of pairs to write: synthetic source, text.")],
+    from_language: FromLanguage = None,
+    to_language: ToLanguage = None,
+    samples: Annotated[
+        int | None, Option(min=1, max=WIDEST, help="Sources drawn for each text.", show_default="1")
+    ] = None,
+    temperature: Annotated[float | None, Option(min=0.001, help="Below 1 draws likelier sources.")] = None,
+    top_k: Annotated[int | None, Option(min=0, help="Draw from this many likeliest tokens.")] = None,
+    top_p: Annotated[
+        float | None,
+        Option(min=0.001, max=1, help="Sample only from the likeliest tokens whose probabilities add up to this."),
+    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="Seed of the draws.")] = None,
+    beam: Annotated[
+        int | None, Option(min=1, max=WIDEST, help="Search with this many hypotheses instead of drawing.")
+    ] = None,
+    max_ratio: Annotated[
+        float, Option(min=0, help="Drop pairs whose longer side has more than this many times the tokens; 0: any.")
+    ] = 3.0,
+    max_source: MaxSource = None,
+    tag: Tag = None,
+    batch: Annotated[int, Option(min=1, help="Texts translated at once, and saved together.")] = 1024,
+    device: Device = "auto",
+    engine: DecodingEngine = None,
+    precision: DecodingPrecision = None,
+    json: Annotated[bool, Option("--json", help="Print the counts as JSON.")] = False,
+) -> None:
+    """Make synthetic training pairs from monolingual text, with a model of the opposite direction."""
+    check_output(out)
+    check_output_path("--out", out, [text, *models])
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    settings = _settings(beam, samples, drawing)
+    settings |= {"engine": engine, "precision": precision, "max_source": max_source, "tag": tag}
+    translator: Translator = load(models, device=device, task=TRANSLATION)
+    translator = translator.between(from_language, to_language)
+    with ProgressBars() as bars:
+
+        def show(numbers: range, share: float) -> None:
+            bars.show_share(f"lines {numbers[0]:,} to {numbers[-1]:,}", share)
+
+        steps = back_translate(
+            translator, read_lines(text), out, max_ratio=max_ratio, chunk=batch, tell=show, **settings
+        )
+        done = next(steps)
+        if done.lines:
+            say(f"going on after line {done.lines:,}")
+        for done in steps:  # noqa: B007
+            pass
+    say(f'{done.report}; {out} is for a recipe: [[data.mix]] with pairs = "{out}" (docs/fine_tuning.md)')
+    if json:
+        print_json({"pairs": str(out), "lines": done.lines, "kept": done.report.kept, **asdict(done.report)})
+
+
+def _settings(beam: int | None, samples: int | None, drawing: dict[str, Any]) -> dict[str, Any]:
+    """Those of beam search if it is asked for, otherwise those of drawing."""
+    if beam is None:
+        return {"samples": samples or 1, **drawing}
+    drawing = {"samples": samples, **drawing}
+    if given := [name for name, value in drawing.items() if value is not None]:
+        raise ArgumentError(
+            f"--{given[0].replace('_', '-')} is for drawing sources, but --beam searches; leave one out"
+        )
+    return {"samples": 0, "beam": beam}

@@ -1,0 +1,165 @@
+"""The figures in the prose of the READMEs and of docs/speed.md are the benchmarks' own numbers.
+
+Each entry below is a page, a sentence of it with {} for every figure, and the figures, computed from
+benchmarks/results/*.json. A new measurement that changes a figure fails here with the sentence to write.
+"""
+
+import json
+from functools import cache
+from math import floor, log10
+from pathlib import Path
+
+import pytest
+
+from benchmarks.results import FOLDER
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def results(name: str) -> dict[tuple[str, str], float]:
+    rows = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    return {(row["id"], row["system"]): row["value"] for row in rows}
+
+
+def value(name: str, id: str, system: str = "jumok") -> float:
+    return results(name)[id, system]
+
+
+def times(name: str, id: str, peer: str) -> str:
+    """How many times as fast as a peer jumok is, in two digits; of times and of speeds."""
+    ratio = value(name, id) / value(name, id, peer)
+    return f"{max(ratio, 1 / ratio):.2g}"
+
+
+def two_digits(number: float) -> int:
+    """The first two digits of a number: 890986 as 890000."""
+    unit = 10 ** (floor(log10(number)) - 1)
+    return round(number / unit) * unit
+
+
+def memory_share() -> str:
+    """1/30, rounded down to tens."""
+    smaller = value("graph_attention", "gat-memory", "PyTorch Geometric") / value("graph_attention", "gat-memory")
+    return f"1/{int(smaller / 10) * 10}"
+
+
+def error_rates(id: str) -> list[str]:
+    return [f"{value('alignment', id, system):.1f}%" for system in ("jumok", "eflomal", "fast_align")]
+
+
+def chrf(*ids: str) -> list[str]:
+    return [f"{value('l10n', id):.1f}" for id in ids]
+
+
+TRAINING, RNN = (value("train_gpu", "transformer-train"), value("rnn_gpu", "rnnsearch-train"))
+DECODING = value("decode_gpu", "gpu-decode")
+OVER_MARIAN = times("train_gpu", "transformer-train", "Marian compiled")
+OVER_LOOP = times("rnn_gpu", "rnnsearch-train", "PyTorch loop in a CUDA graph")
+DECODING_OVER_MARIAN = times("decode_gpu", "gpu-decode", "Hugging Face Marian")
+OVER_CTRANSLATE2 = times("decoding", "cpu-decode", "CTranslate2 int8")
+OVER_PYG = times("graph_attention", "gat-train", "PyTorch Geometric")
+ADDITIVE = [
+    f"{value('additive_gpu', 'additive-train'):.2f}",
+    times("additive_gpu", "additive-train", "PyTorch"),
+    times("additive_gpu", "additive-train", "torch.compile"),
+]
+GAT = [f"{value('graph_attention', 'gat-train'):.1f}", OVER_PYG, memory_share()]
+LINEAR_MEMORY = f"{value('attention_cpu', 'attention-train-memory/B1 T4096 d256') / 1024:.1f}"
+SMALL_CPU = [f"{value('small_cpu', 'small-cpu-minutes'):.0f}", f"{value('small_cpu', 'small-cpu-bleu'):.1f}"]
+SOFTWARE = chrf("enko-l10n", "enko-l10n-heldout", "koen-l10n", "koen-l10n-heldout")
+
+FIGURES: list[tuple[str, str, list[str]]] = [
+    (
+        "README.md",
+        "a Transformer trains {} times as fast as Hugging Face's Marian with `torch.compile`",
+        [OVER_MARIAN],
+    ),
+    (
+        "README.md",
+        "{} times as fast as PyTorch Geometric's and uses {} of the memory",
+        GAT[1:],
+    ),
+    ("README.md", "additive attention over 4,096 positions with 256 features takes {} GiB", [LINEAR_MEMORY]),
+    ("README.md", "it trains in {} minutes on one core and reaches BLEU {}", SMALL_CPU),
+    ("README.md", "| English-French | {} | {} | {} |", error_rates("aer-enfr")),
+    ("README.md", "| Chinese-English | {} | {} | {} |", error_rates("aer-zhen")),
+    (
+        "README.md",
+        "chrF is {} on programs that also occur in the training text and {} on unseen programs; "
+        "from Korean to English it is {} and {}.",
+        SOFTWARE,
+    ),
+    (
+        "README.md",
+        "| train a Transformer base | {} tokens/s | {} times Hugging Face's Marian with `torch.compile` |",
+        [f"{two_digits(TRAINING):,}", OVER_MARIAN],
+    ),
+    (
+        "README.md",
+        "| train RNNsearch | {} million tokens/s | {} times a PyTorch loop in a CUDA graph |",
+        [f"{RNN / 1e6:.1f}", OVER_LOOP],
+    ),
+    (
+        "README.md",
+        "| translate with a Transformer base, beam size 5 | {} tokens/s | {} times Hugging Face's Marian |",
+        [f"{two_digits(DECODING):,}", DECODING_OVER_MARIAN],
+    ),
+    ("README.md", "forward and backward | {} ms | {} times plain PyTorch, {} times `torch.compile` |", ADDITIVE),
+    ("README.md", "forward and backward | {} ms | {} times PyTorch Geometric, with {} of the memory |", GAT),
+    ("README.md", "{} times as fast as CTranslate2 in int8 with its defaults", [OVER_CTRANSLATE2]),
+    ("README.ko.md", "Hugging Face Marian보다 {}배 빠르게 학습합니다.", [OVER_MARIAN]),
+    ("README.ko.md", "PyTorch Geometric보다 {}배 빠르게 학습하고 메모리는 {}만 씁니다.", GAT[1:]),
+    ("README.ko.md", "256차원 additive 어텐션을 {}GiB로 학습합니다.", [LINEAR_MEMORY]),
+    ("README.ko.md", "코어 하나로 {}분 만에 학습해 BLEU {}을 얻습니다.", SMALL_CPU),
+    ("README.ko.md", "| 영어-프랑스어 | {} | {} | {} |", error_rates("aer-enfr")),
+    ("README.ko.md", "| 중국어-영어 | {} | {} | {} |", error_rates("aer-zhen")),
+    ("README.ko.md", "문장에서 {}, 처음 보는 프로그램에서 {}이며, 한국어→영어는 각각 {}와 {}입니다.", SOFTWARE),
+    (
+        "README.ko.md",
+        "| 트랜스포머 base 학습 | 초당 {}만 토큰 | `torch.compile`을 쓴 Hugging Face Marian의 {}배 |",
+        [f"{TRAINING / 1e4:.0f}", OVER_MARIAN],
+    ),
+    ("README.ko.md", "| RNNsearch 학습 | 초당 {}만 토큰 |", [f"{two_digits(RNN) // 10_000}"]),
+    ("README.ko.md", "CUDA 그래프로 실행한 PyTorch 반복문의 {}배 |", [OVER_LOOP]),
+    (
+        "README.ko.md",
+        "빔 크기 5 | 초당 {}만 토큰 | Hugging Face Marian의 {}배 |",
+        [f"{DECODING / 1e4:.0f}", DECODING_OVER_MARIAN],
+    ),
+    ("README.ko.md", "순전파와 역전파 | {}ms | 일반 PyTorch의 {}배, `torch.compile`의 {}배 |", ADDITIVE),
+    ("README.ko.md", "순전파와 역전파 | {}ms | PyTorch Geometric의 {}배, 메모리는 {} |", GAT),
+    ("README.ko.md", "CTranslate2 int8 기본 설정보다 {}배 빠르게 디코딩하며", [OVER_CTRANSLATE2]),
+    ("docs/speed.md", "| {} times as fast as Hugging Face's Marian with `torch.compile` |", [OVER_MARIAN]),
+    ("docs/speed.md", "| RNNsearch is {} times as fast as a PyTorch loop in a CUDA graph |", [OVER_LOOP]),
+    (
+        "docs/speed.md",
+        "| {} times as fast as Hugging Face's Marian (Transformer base, beam size 5) |",
+        [DECODING_OVER_MARIAN],
+    ),
+    ("docs/speed.md", "| int8 is {} times as fast as CTranslate2 with its defaults", [OVER_CTRANSLATE2]),
+    ("docs/speed.md", "| GAT is {} times as fast as PyTorch Geometric on a GPU, with {} of the memory", GAT[1:]),
+    (
+        "docs/speed.md",
+        "| A million queries against a million points take {} s on a GPU, {} times as fast as `torch.cdist`",
+        [
+            f"{value('regression_gpu', 'kernel-regression-1m'):.3f}",
+            str(two_digits(float(times("regression_gpu", "kernel-regression-1m", "torch.cdist, products")))),
+        ],
+    ),
+    (
+        "docs/speed.md",
+        "| Opening a tokenised corpus of ten million pairs takes {} ms, building its first batch {} ms |",
+        [f"{value('dataset', f'{part}/10,000,000 pairs'):.2g}" for part in ("ready", "first")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "sentence", "figures"), FIGURES, ids=[page for page, _, _ in FIGURES])
+def test_a_figure_in_prose_is_the_measured_one(page: str, sentence: str, figures: list[str]) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert sentence.format(*figures) in text
+
+
+def test_nothing_failed_where_the_readmes_compare_graph_layers() -> None:
+    assert value("graph_attention", "graph-checks-failed") == 0
