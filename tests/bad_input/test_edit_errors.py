@@ -27,7 +27,7 @@ def test_the_attention_of_a_transducer_is_not_trained():
     guided = {"training": {"guided_alignment": 0.1}}
     data = {"data": {"pairs": "pairs.tsv", "alignments": "links.txt"}}
     message = refusal(data | RNN | EDITS | guided | {"decoder": {"kind": "transducer"}})
-    assert "training.guided_alignment trains attention, but that of a transducer is where its edits stand" in message
+    assert "training.guided_alignment trains attention, but a transducer has no learnt attention" in message
 
 
 @pytest.mark.parametrize("tables", [EDITS, {"decoder": {"kind": "transducer"}}], ids=["edits", "transducer"])

@@ -169,7 +169,7 @@ def test_a_recurrent_model_of_opennmt_is_refused_with_the_reason(tmp_path: Path)
     content = torch.load(place(FOLDERS["opennmt-plain"]), weights_only=False)
     content["opt"].encoder_type, content["opt"].decoder_type = "brnn", "rnn"
     torch.save(content, tmp_path / "rnn.pt")
-    with pytest.raises(DataError, match=r"type brnn .* Transformers are read, because .* tanh\(W h\)$"):
+    with pytest.raises(DataError, match=r"type brnn .* only Transformers .* because .* tanh\(W h\)$"):
         import_model(tmp_path / "rnn.pt", tmp_path / "out")
 
 

@@ -193,5 +193,5 @@ def test_a_fanout_has_one_number_for_each_layer(name):
 
 
 def test_neighbours_are_not_sampled_where_graphs_are_classified():
-    with pytest.raises(ConfigError, match=r"sampling.fanout is for nodes"):
+    with pytest.raises(ConfigError, match=r"sampling.fanout applies only to node classification"):
         make_recipe({"graph": {"built_in": "planted"}, "network": {"pooling": "mean"}, "sampling": {"fanout": [5, 5]}})

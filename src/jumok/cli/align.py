@@ -36,7 +36,7 @@ Layer = Annotated[int | None, Option(help=f"Use only this layer, {CHOSEN}")]
 Head = Annotated[int | None, Option(help=f"Use only this head, {CHOSEN}")]
 SHIFT = "Use the attention of the step that reads a word, not the one that writes it; chosen on the data by default."
 Shift = Annotated[bool | None, Option("--shift/--no-shift", help=SHIFT)]
-UNITS = "Align the model's tokens, or words; defaults to words, and to tokens if the tokenizer is of letters."
+UNITS = "Align the model's tokens, or words; defaults to words, and to tokens if the tokenizer is character-level."
 Tokens = Annotated[bool | None, Option("--tokens/--words", help=UNITS)]
 GoldLinks = Annotated[str | None, Option(help="File of gold links: print AER, precision and recall instead of links.")]
 DevSource = Annotated[str | None, Option(help="Texts on which to choose layer and head; needs --dev-gold.")]
@@ -69,7 +69,7 @@ def align(
 ) -> None:
     """Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.
 
-    If the tokenizer of the model is of letters, as for pronunciation, the links are between tokens.
+    If the tokenizer of the model is character-level, as for pronunciation, the links are between tokens.
     """
     choices: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
     dev_files = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}

@@ -36,17 +36,17 @@ def backtranslate(
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
     samples: Annotated[
-        int | None, Option(min=1, max=WIDEST, help="Sources drawn for each text.", show_default="1")
+        int | None, Option(min=1, max=WIDEST, help="Sources sampled for each text.", show_default="1")
     ] = None,
-    temperature: Annotated[float | None, Option(min=0.001, help="Below 1 draws likelier sources.")] = None,
-    top_k: Annotated[int | None, Option(min=0, help="Draw from this many likeliest tokens.")] = None,
+    temperature: Annotated[float | None, Option(min=0.001, help="Values below 1 give likelier sources.")] = None,
+    top_k: Annotated[int | None, Option(min=0, help="Sample from this many likeliest tokens.")] = None,
     top_p: Annotated[
         float | None,
-        Option(min=0.001, max=1, help="Sample only from the likeliest tokens whose probabilities add up to this."),
+        Option(min=0.001, max=1, help="Sample from the likeliest tokens that together have this probability."),
     ] = None,
-    seed: Annotated[int | None, Option(min=0, help="Seed of the draws.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="Random seed.")] = None,
     beam: Annotated[
-        int | None, Option(min=1, max=WIDEST, help="Search with this many hypotheses instead of drawing.")
+        int | None, Option(min=1, max=WIDEST, help="Use beam search with this many hypotheses instead of sampling.")
     ] = None,
     max_ratio: Annotated[
         float, Option(min=0, help="Drop pairs whose longer side has more than this many times the tokens; 0: any.")

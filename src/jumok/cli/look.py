@@ -40,7 +40,7 @@ from jumok.tasks.task import Task
 
 EXAMPLES = {"text": '"text"', "image": "image.jpg", "node": "--node 0"}
 """What to write behind the model, by what its task reads."""
-UNITS = "Show the model's tokens, or words; defaults to words, and to tokens if the tokenizer is of letters."
+UNITS = "Show the model's tokens, or words; defaults to words, and to tokens if the tokenizer is character-level."
 
 
 def look(

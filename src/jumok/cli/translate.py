@@ -51,26 +51,30 @@ def translate(
     length_penalty: Annotated[
         float | None, Option(min=-5, max=5, help="Length normalisation: 0 favours short outputs, 1 is neutral.")
     ] = None,
-    min_length: Annotated[int | None, Option(min=0, help="Least number of tokens in an output.")] = None,
-    max_length: Annotated[int | None, Option(min=1, help="Largest number of tokens in an output.")] = None,
+    min_length: Annotated[int | None, Option(min=0, help="Minimum number of tokens in an output.")] = None,
+    max_length: Annotated[int | None, Option(min=1, help="Maximum number of tokens in an output.")] = None,
     no_repeat: Annotated[
         int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")
     ] = None,
-    sample: Annotated[bool, Option("--sample", help="Draw outputs at random instead of searching.")] = False,
+    sample: Annotated[bool, Option("--sample", help="Sample outputs at random instead of searching.")] = False,
     temperature: Annotated[
-        float | None, Option(min=0.001, help="With --sample: below 1 draws likelier outputs.")
+        float | None, Option(min=0.001, help="With --sample: values below 1 give likelier outputs.")
     ] = None,
-    top_k: Annotated[int | None, Option(min=0, help="With --sample: draw from this many likeliest tokens.")] = None,
+    top_k: Annotated[int | None, Option(min=0, help="With --sample: sample from this many likeliest tokens.")] = None,
     top_p: Annotated[
         float | None,
         Option(
-            min=0.001, max=1, help="With --sample: only from the likeliest tokens whose probabilities add up to this."
+            min=0.001,
+            max=1,
+            help="With --sample: sample from the likeliest tokens that together have this probability.",
         ),
     ] = None,
-    seed: Annotated[int | None, Option(min=0, help="With --sample: seed of the draws.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="With --sample: random seed.")] = None,
     mbr: Annotated[
         int | None,
-        Option(min=2, max=WIDEST, help="Choose among this many outputs, searched or drawn, the closest to all."),
+        Option(
+            min=2, max=WIDEST, help="Minimum Bayes risk: choose among this many outputs the one closest to the others."
+        ),
     ] = None,
     max_source: MaxSource = None,
     tag: Tag = None,

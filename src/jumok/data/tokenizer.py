@@ -121,7 +121,8 @@ class TokenizerConfig(Settings):
                 raise ConfigError(f"tokenizer.{name} needs tokenizer.kind unigram or bpe, not {min(other)}")
         if self.edits and self.sampling:
             raise ConfigError(
-                f"{self.shown('sampling')} cannot be combined with tokenizer.edits = true; set one of them to 0"
+                f"{self.shown('sampling')} cannot be combined with tokenizer.edits = true; set "
+                "tokenizer.sampling = 0 or tokenizer.edits = false"
             )
         if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
             raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")

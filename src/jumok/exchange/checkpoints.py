@@ -203,7 +203,7 @@ def read_pieces(path: str | Path, folder: Path) -> SentencePieceModel:
 def refuse(path: Path, what: Iterable[str]) -> None:
     """Raise a DataError that names the first setting without a counterpart here, if there is one."""
     if first := next(iter(what), None):
-        raise DataError(f"{path}: models with {first} cannot be imported, because ours have no such setting")
+        raise DataError(f"{path}: models with {first} cannot be imported, because jumok has no such setting")
 
 
 def _missing(side: SideVocabulary) -> list[str]:

@@ -33,8 +33,8 @@ def check_recurrent(folder: Path, model: Mapping[str, Any]) -> None:
     start, cells = decoder.get("init_hidden", "bridge"), [part.get("rnn_type", "gru") for part in (encoder, decoder)]
     if start not in STARTS:
         raise DataError(
-            f'{folder}: the decoder begins with init_hidden = "{start}", but ours with tanh(W h + b); recurrent models '
-            f"of JoeyNMT with init_hidden = {' or '.join(STARTS)} can be imported"
+            f'{folder}: the decoder has init_hidden = "{start}", but jumok initialises decoders with tanh(W h + b); '
+            f"recurrent models of JoeyNMT with init_hidden = {' or '.join(STARTS)} can be imported"
         )
     refuse(folder, [f'rnn_type = "{cell}"' for cell in cells if cell not in GATES])
     refuse(folder, [f'attention = "{decoder.get("attention")}"'] * (decoder.get("attention", "bahdanau") not in SCORES))

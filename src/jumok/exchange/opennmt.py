@@ -96,8 +96,8 @@ def _check_kind(path: Path, options: Mapping[str, Any]) -> None:
     if {options.get("encoder_type"), options.get("decoder_type")} & {"rnn", "brnn", "ggnn", "mean", "cnn"}:
         raise DataError(
             f"{path} has an encoder of type {options.get('encoder_type')} and a decoder of type "
-            f"{options.get('decoder_type')}; of OpenNMT-py's models Transformers are read, because the others begin "
-            "with the last states of all layers of the encoder, and ours with tanh(W h)"
+            f"{options.get('decoder_type')}; only Transformers of OpenNMT-py can be imported, because its other "
+            "decoders start from the last states of all encoder layers, and those of jumok from tanh(W h)"
         )
 
 

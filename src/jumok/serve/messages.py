@@ -117,7 +117,7 @@ class AttentionRequest(Message):
     ] = "cross"
     words: Annotated[
         bool | None,
-        Field(description="Weights of words; false for tokens. Defaults to tokens for a tokenizer of letters."),
+        Field(description="Weights of words; false for tokens. Defaults to tokens for a character-level tokenizer."),
     ] = None
     tokens: Annotated[bool, Field(description="With `words`, also return the weights of tokens.")] = False
     model: ModelName = None
@@ -302,7 +302,7 @@ def attention_answer(model: ServedModel[Any], attention: AttentionMap, text: str
 
 
 class AlignAnswer(Message):
-    """Links between words, or tokens if the tokenizer is of letters, as [source, target], counted from 0."""
+    """Links between words, or tokens if the tokenizer is character-level, as [source, target], counted from 0."""
 
     model: str
     source: list[str]
@@ -314,7 +314,7 @@ class AlignAnswer(Message):
 
     @classmethod
     def of(cls, model: ServedModel[Any], pair: Pair, links: Collection[Link], used: AlignmentHead) -> "AlignAnswer":
-        """The message for an alignment of words, separated by white space, or of the tokens of a model of letters."""
+        """The message for an alignment of words, separated by white space, or of a character-level model's tokens."""
         source, target = model.aligner.units(pair)
         return cls(
             model=model.name,
@@ -362,7 +362,7 @@ class ModelAnswer(Message):
     layers: Annotated[int, Field(description="Layers that attend to the source; 0 for a model without attention.")]
     heads: int
     kinds: Annotated[list[MapKind], Field(description="Kinds of attention that can be shown.")]
-    letters: Annotated[bool, Field(description="Whether a tokenizer is of letters; maps are then between tokens.")]
+    letters: Annotated[bool, Field(description="Whether a tokenizer is character-level; maps are then between tokens.")]
     longest: Annotated[int | None, Field(description="Tokens that a translator reads at once; longer texts are split.")]
     beam: Annotated[int, Field(description="Default beam size.")]
     corpus: Annotated[str | None, Field(description="The built-in corpus that the model was trained on, if any.")]

@@ -40,7 +40,7 @@ class AlignmentOptions(NamedTuple):
     shift: bool | None = None
     symmetrise: str = "grow-diag"
     tokens: bool | None = None
-    """Align tokens instead of words; None aligns tokens if the tokenizer is of letters."""
+    """Align tokens instead of words; None aligns tokens if the tokenizer is character-level."""
     languages: Languages = ANY
     """The languages of source and target, for a multilingual model."""
 

@@ -162,9 +162,11 @@ class CaptionRecipe:
                 'captioners cannot use tokenizer.edits or a transducer; set edits = false and decoder.kind = "rnn"'
             )
         if self.tokenizer.model:
-            raise ConfigError("tokenizer.model is for translation; leave it out: a captioner learns its own")
+            raise ConfigError(
+                "tokenizer.model applies only to translation; remove it, because a captioner learns its own tokenizer"
+            )
         if self.decoder.vectors:
-            raise ConfigError("decoder.vectors is for texts; leave it out")
+            raise ConfigError("decoder.vectors applies only to translation; remove it")
         if self.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions
             check_positions(self.decoder, self.images.max_length, "images.max_length")
         if self.training.doubly_stochastic:
@@ -229,7 +231,7 @@ class GraphRecipe:
                     "number per layer"
                 )
         if self.sampling.fanout and self.network.pooling:
-            raise ConfigError("sampling.fanout is for nodes; where graphs are classified, leave it []")
+            raise ConfigError("sampling.fanout applies only to node classification; set it to [] to classify graphs")
         if self.sampling.fanout and self.network.reach > layers:
             raise ConfigError(
                 f"{self.network.shown('hops')} reaches {self.network.reach} hops, but {self.sampling.shown('fanout')} "
@@ -277,6 +279,6 @@ def check_edits(tokenizer: TokenizerConfig, decoder: DecoderConfig) -> None:
 def check_attention(decoder: DecoderConfig, setting: str) -> None:
     """Raise a ConfigError for a setting that trains attention if the decoder has none that learns."""
     if decoder.kind == "transducer":
-        raise ConfigError(f"{setting} trains attention, but that of a transducer is where its edits stand; set it to 0")
+        raise ConfigError(f"{setting} trains attention, but a transducer has no learnt attention; set it to 0")
     if isinstance(decoder, RnnDecoderConfig) and decoder.attention == "none":
         raise ConfigError(f'{setting} needs a decoder with attention, but decoder.attention = "none"; set it to 0')

@@ -169,8 +169,10 @@ def _resolved(
     """The task, the recipe as its dataclass, and the folder to write."""
     if is_dataclass(given):
         task = task or next((known for known in TASKS if isinstance(given, known.recipe)), None)
-        if task is None or overrides:
-            raise ArgumentError("a recipe that is a dataclass takes no overrides, and must be of a task of jumok")
+        if task is None:
+            raise ArgumentError(f"{type(given).__name__} is not the recipe of a known task; pass its task as task=")
+        if overrides:
+            raise ArgumentError("overrides apply to recipe files and dictionaries; change the dataclass itself")
         return _Resolved(task, given, _folder(out, None))
     path = None
     if not isinstance(given, Mapping):

@@ -72,7 +72,7 @@ class Translation:
     def attention(self, *, words: bool | None = None, kind: MapKind = "cross") -> AttentionMap:
         """The attention of each word of the translation, or of each token with `words=False`.
 
-        Words are the default, except for models of letters (`tokenizer.kind = "char"`), whose maps are between tokens.
+        Words are the default, except for character-level models (`tokenizer.kind = "char"`): their maps show tokens.
         `kind` is "cross" for attention to the source, "encoder" or "decoder" for the self-attention of a Transformer.
         """
         if len(self.pieces) > 1:

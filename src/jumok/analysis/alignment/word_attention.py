@@ -82,8 +82,8 @@ class CountedTokens(NamedTuple):
 def count_tokens(ids: Sequence[int], tokenizer: Tokenizer) -> CountedTokens:
     """Number the tokens of [BOS, …, EOS] that write something, from 0.
 
-    A tokenizer of letters begins every text with a space, ▁, which is none of its letters: it counts as part of the
-    first one, so that the numbers are those of the letters.
+    A character-level tokenizer begins every text with a space, ▁, which is none of its letters: it counts as part of
+    the first one, so that the numbers are those of the letters.
     """
     letters, names = tokenizer.letters, list[str]()
     numbers, begins = np.full(len(ids), -1, np.int64), True

@@ -15,7 +15,7 @@ export class MapView {
     Object.assign(this, { element, source, output, picture, widget: null, map: null, given: null, choice, letters: false });
   }
 
-  /** Show a map; its words stand in the texts already, unless it is the map of a part only. Of a model of letters, tokens come first. */
+  /** Show a map; its words stand in the texts already, unless it is the map of a part only. For a character-level model, tokens come first. */
   show(map, letters) {
     this.clear();
     if (letters !== this.letters) this.choice = { ...this.choice, tokens: letters };
