@@ -312,6 +312,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         device = str(predictor.device)
         return evaluate_translations(self, first, options, name=name, device=device, watch=watch)
 
+    def input_files(self, recipe: TranslationRecipe) -> list[str]:
+        """The text to train and to validate on."""
+        return recipe.data.files()
+
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""
         predictor = predictor.between(*options.languages)
