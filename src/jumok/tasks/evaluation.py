@@ -313,7 +313,7 @@ def check_system(task: Task[Any, Any], name: str, path: Path, sentences: int) ->
     if not path.exists():
         raise ModelError(f"there is no model folder or file of outputs {path}; `jumok train` writes a model")
     if not path.is_file():
-        task.check_folder(path)
+        task.recipe_tables(path)
     elif (lines := sum(1 for _ in read_lines(path))) != sentences:
         raise ArgumentError(f"{name} has {lines} outputs, but there are {sentences} source sentences")
 
