@@ -9,8 +9,9 @@ import pytest
 
 from jumok.training import BarReport, LineReport, TrainingConfig, read_metrics, report_to_stderr, train
 from jumok.training.metrics import Metrics
-from jumok.training.progress import TimeLeft, clock, pace, score_text
+from jumok.training.progress import TimeLeft, clock, pace
 from jumok.training.progress import scores as shown_scores
+from jumok.training.score_names import score_text
 from support.tiny import TinyBatches, TinyModel, validate
 
 CONFIG = TrainingConfig(steps=6, validate_every=3, log_every=2, metric="loss", warmup=2)

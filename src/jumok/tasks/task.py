@@ -28,7 +28,8 @@ from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_
 from jumok.recipe import parse_recipe, sections, write_recipe
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.training.loss import BatchSource, Loss
-from jumok.training.progress import Report, score_name, score_value
+from jumok.training.progress import Report
+from jumok.training.score_names import score_name, score_value
 
 R = TypeVar("R", bound=Any)
 A = TypeVar("A", bound=Any)
