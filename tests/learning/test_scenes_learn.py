@@ -4,7 +4,7 @@ import pytest
 
 from jumok.images import scenes
 from jumok.tasks import load, make_recipe
-from jumok.tasks.evaluation import score_captioner
+from jumok.tasks.captioning_scores import score_captioner
 from jumok.tasks.results import EvaluationOptions
 from jumok.tasks.run import train
 from jumok.training import Report

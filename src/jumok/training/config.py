@@ -10,7 +10,6 @@ from jumok.training.score_names import lower_is_better
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
 Parallel = Literal["ddp", "fsdp"]
-Context = Literal["causal", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)
