@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from jumok.analysis.draw.chart import NARROW, WIDTH, bar_chart, line_chart
 from jumok.analysis.draw.heatmap import heatmap
 from jumok.analysis.draw.shapes import Drawing, svg_text
-from jumok.analysis.draw.style import cells, css_variables
+from jumok.analysis.draw.style import cell_width, css_variables
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import LITTLE, MUCH, AttentionStats, WordCoverage, source_words
 from jumok.analysis.report.numbers import LONG, SHORT, Difference, EvaluationReport, SystemResult
@@ -36,7 +36,7 @@ class ReportTable(NamedTuple):
     def wide(self) -> bool:
         """Whether the table is too wide for a phone; names of rows wrap."""
         every = zip(*[self.columns, *self.rows], strict=True)
-        longest = [max(cells(escape(cell).striptags()) for cell in column) for column in every]
+        longest = [max(cell_width(escape(cell).striptags()) for cell in column) for column in every]
         return min(longest[0], 16) + sum(longest[1:]) + 2 * len(longest) > PHONE
 
 
