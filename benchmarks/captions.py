@@ -19,7 +19,7 @@ from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.analysis.scores.metrics import MetricScore, score_outputs
 from jumok.images.pairs import ImagesConfig, read_split
 from jumok.tasks import load, read_recipe
-from jumok.tasks.evaluation import CaptionScores, score_captioner
+from jumok.tasks.captioning_scores import CaptionScores, score_captioner
 from jumok.tasks.results import EvaluationOptions
 from jumok.tasks.run import train
 

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -114,16 +114,18 @@ def parse_recipe(
     tables: Mapping[str, Any],
     overrides: Sequence[Override] = (),
     *,
+    complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     origin: object = "the recipe",
     variables: bool = True,
 ) -> RecipeT:
     """A recipe of a task, `cls`, from the tables of a TOML file; errors name the override at fault, or `origin`.
 
-    $NAME in a path stands for a variable of the environment and ~ for the home folder unless `variables` is False.
+    `complete` adds what the recipe takes from elsewhere. $NAME in a path stands for a variable of the environment and ~
+    for the home folder unless `variables` is False.
     """
-    changed = overridden(tables, overrides, cls)
+    completed = complete(_overridden(tables, overrides, cls))
     try:
-        return _parsed(cls, changed, variables)
+        return _parsed(cls, completed, variables)
     except ConfigError as error:
         raise ConfigError(f"{_at_fault(str(error), overrides) or origin}: {error}") from None
 
@@ -232,7 +234,7 @@ def _parsed_override(text: str) -> Override:
     return Override(place.strip(), parsed["value"] if len(parsed) == 1 else value.strip(), shown)
 
 
-def overridden(tables: Mapping[str, Any], overrides: Sequence[Override], cls: Any) -> dict[str, Any]:
+def _overridden(tables: Mapping[str, Any], overrides: Sequence[Override], cls: Any) -> dict[str, Any]:
     """The tables of a recipe with settings changed; an error names the override at fault."""
     changed = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
     for place, value, shown in overrides:

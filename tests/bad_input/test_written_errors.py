@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.commands import jumok, write
+from support.commands import BRIEFLY, jumok, write
 from support.graphs import raw_graph
 from support.refusals import contents, names, refused
 
@@ -63,6 +63,18 @@ def test_compare_and_look_do_not_draw_over_what_they_read(model, texts, unused):
     for kind in ("length", "gradient"):
         names(refused("compare", kind, model, *texts, "--out", "ref.svg"), "--out ref.svg", "overwritten")
     names(refused("look", model, "1 2", "--out", model / "checksums.json"), "checksums.json", "overwritten")
+
+
+def test_the_text_that_a_translator_was_trained_on_is_not_overwritten(texts, tmp_path):
+    for name in ("train.a", "train.html", "valid.a", "valid.b"):
+        write(tmp_path / name, "1 2\n3 4\n5\n")
+    sides = 'source = "train.a"\ntarget = "train.html"\nvalid_source = "valid.a"\nvalid_target = "valid.b"\n'
+    recipe = write(tmp_path / "mix.toml", f'[[data.mix]]\n{sides}[tokenizer]\nkind = "char"\n')
+    assert jumok("train", recipe, "--out", "mixed", "--device=cpu", *BRIEFLY).code == 0
+    before = contents(tmp_path)
+    for option, path in (("--save", "train.a"), ("--save", "valid.b"), ("--report", "train.html")):
+        names(refused("evaluate", "mixed", *texts, option, path), f"{option} {path}", "overwritten")
+    assert contents(tmp_path) == before
 
 
 def test_the_classes_of_a_graph_are_not_saved_over_the_graph(tmp_path):

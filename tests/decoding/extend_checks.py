@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jumok.decoding import DecodingConfig, Specials
-from jumok.decoding.beams import Beams, Rules
+from jumok.decoding.beam_tensors import Beams, Rules
 from jumok.decoding.extend import _extend
 from jumok.decoding.gpu import extend as gpu
 from jumok.layers import steps

@@ -4,7 +4,7 @@ import pytest
 
 from jumok.images import scenes
 from jumok.tasks import load, make_recipe
-from jumok.tasks.evaluation import score_captioner
+from jumok.tasks.captioning_scores import score_captioner
 from jumok.tasks.results import EvaluationOptions
 from jumok.tasks.run import train
 from jumok.training import Report
@@ -30,10 +30,10 @@ RECIPE = {
 @pytest.fixture
 def two_things_of_one_size(monkeypatch):
     """A circle or a square beside another, in two of six colours: 480 captions."""
-    looks = scenes._looks
+    appearances = scenes._appearances
     monkeypatch.setattr(scenes, "SHAPES", ("circle", "square"))
     monkeypatch.setattr(scenes, "RADII", {"": 0.15})
-    monkeypatch.setattr(scenes, "_looks", lambda draws, count: looks(draws, 2))
+    monkeypatch.setattr(scenes, "_appearances", lambda draws, count: appearances(draws, 2))
 
 
 @pytest.mark.long(seconds=15)

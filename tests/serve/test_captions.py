@@ -12,6 +12,7 @@ from PIL import Image
 
 from jumok.errors import ModelError
 from jumok.images.scenes import scene
+from jumok.model_folder import NEW_WEIGHTS, publish
 from jumok.serve.models import MAX_EXAMPLES, serve_model
 from jumok.serve.service import MAX_IMAGE_SIDE
 from jumok.tasks import CAPTIONING
@@ -176,7 +177,8 @@ def test_captions_count_tokens(words, captioner):
 
 
 def test_a_graph_network_is_refused_with_what_to_do_instead(tmp_path):
-    (tmp_path / "recipe.toml").write_text("[graph]\ncommunities = 3\n", encoding="utf-8")
+    (tmp_path / NEW_WEIGHTS).touch()  # which nothing reads
+    publish(tmp_path, {"recipe.toml": b"[graph]\ncommunities = 3\n"}, "", tmp_path / NEW_WEIGHTS)
     with pytest.raises(ModelError, match="jumok look"):
         serve_model("graph", tmp_path)
     done = jumok("serve", tmp_path, "--port", 0)

@@ -9,8 +9,9 @@ import pytest
 
 from jumok.training import BarReport, LineReport, TrainingConfig, read_metrics, report_to_stderr, train
 from jumok.training.metrics import Metrics
-from jumok.training.progress import TimeLeft, clock, pace, score_text
+from jumok.training.progress import TimeLeft, clock, pace
 from jumok.training.progress import scores as shown_scores
+from jumok.training.score_names import lower_is_better, score_text
 from support.tiny import TinyBatches, TinyModel, validate
 
 CONFIG = TrainingConfig(steps=6, validate_every=3, log_every=2, metric="loss", warmup=2)
@@ -62,6 +63,11 @@ def test_a_score_has_its_name_and_its_unit(name, value, text):
     assert score_text(name, value) == text
     if name == "exact_match":
         assert shown_scores({"validation": {"loss": 0.1, name: value}, "best": True}) == f"loss 0.1  {text} *"
+
+
+def test_errors_are_better_when_lower_in_every_corpus_of_a_mixture():
+    assert all(map(lower_is_better, ["loss", "wer", "medical wer", "ter"]))
+    assert not any(map(lower_is_better, ["bleu", "medical bleu", "validation accuracy"]))
 
 
 def test_no_terminal_means_lines(monkeypatch):

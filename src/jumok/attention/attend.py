@@ -82,13 +82,13 @@ def attend(
     if degree != 0:
         linear = _local_linear(_check_arguments(query, key, value, score, normalise, visible, dropout), degree)
         return backends.run(linear, backends.choose(linear, backend))
-    found = signatures.signature(query, key, value, score, normalise, visible, dropout, backend)
-    known = signatures.recall(found)
+    call_signature = signatures.signature(query, key, value, score, normalise, visible, dropout, backend)
+    known = signatures.cached_plan(call_signature)
     if known is not None:
         return backends.run_prepared(known.call(query, key, value, visible), known.plan)  # type: ignore[arg-type]
     call = _check_arguments(query, key, value, score, normalise, visible, dropout)
     plan = backends.choose(call, backend)
-    signatures.remember(found, call, plan)
+    signatures.store_plan(call_signature, call, plan)
     return backends.run(call, plan)
 
 

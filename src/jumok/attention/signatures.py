@@ -69,14 +69,14 @@ def signature(
     return score, normalise, seen, backend, dtype, device, query.shape, key.shape, value.shape
 
 
-def recall(found: Signature | None) -> Known | None:
+def cached_plan(call_signature: Signature | None) -> Known | None:
     """What is known about calls of this signature."""
-    return None if found is None else _known.get(found)
+    return None if call_signature is None else _known.get(call_signature)
 
 
-def remember(found: Signature | None, call: AttentionCall, plan: Plan) -> None:
+def store_plan(call_signature: Signature | None, call: AttentionCall, plan: Plan) -> None:
     """Keep what a checked call has found out, if it can serve others."""
-    if found is None or plan.backend not in ("sdpa", "fused"):
+    if call_signature is None or plan.backend not in ("sdpa", "fused"):
         return
     score, query, key = call.score.prepare(call.query, call.key)
     if type(score) is not Dot or query is not call.query or key is not call.key:
@@ -85,4 +85,4 @@ def remember(found: Signature | None, call: AttentionCall, plan: Plan) -> None:
         return
     if len(_known) >= MOST:
         _known.clear()
-    _known[found] = Known(call.score, score, call.normalise, call.tile, plan)
+    _known[call_signature] = Known(call.score, score, call.normalise, call.tile, plan)

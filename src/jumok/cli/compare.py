@@ -172,7 +172,7 @@ def speed(
 
 def _check_models(paths: Sequence[NamedPath]) -> None:
     for _, path in paths:
-        TRANSLATION.check_folder(path)
+        TRANSLATION.recipe_tables(path)
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:

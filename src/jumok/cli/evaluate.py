@@ -1,5 +1,6 @@
 """`jumok evaluate`: score a model on test data, or outputs from a file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -91,6 +92,8 @@ def evaluate(
     """
     if (not models) == (output is None):
         raise ArgumentError("give either a MODEL to test or --output with outputs to score")
+    if task is not None and len(models or ()) != 1:
+        raise ArgumentError(f"--task {task} is for one model; leave it out with several, and with --output")
     (name, path), *others = named_paths([str(models[0] if models else output), *(compare or ())])
     options = EvaluationOptions(
         source=source,
@@ -122,12 +125,13 @@ def evaluate(
         if not models:
             result = evaluate_outputs(TRANSLATION, path, options, name=name, device=device, watch=bars)
         else:
-            its_task, trained = load_trained(path, find_device(device), task=own_task(task))
-            if len(models) > 1:
+            if len(models) == 1:
+                its_task, trained = load_trained(path, find_device(device), task=own_task(task))
+            else:
                 name = "+".join(each.resolve().name for each in models)
                 its_task, trained = TRANSLATION, read_ensemble(models, find_device(device))
             options.check_used(its_task.evaluation_options, path, its_task.does)
-            check_output_path("--save", save, its_task.input_files(trained.recipe))
+            _check_inputs_kept(options, its_task.input_files(trained.recipe))
             result = its_task.evaluate(its_task.predictor(trained, path), options, name=name, watch=bars)
     _print(result, json)
     if report is not None and result.write_report is not None:  # the scores are not lost if it cannot be written
@@ -150,7 +154,12 @@ def _check_outputs(options: EvaluationOptions, inputs: list[str | Path | None]) 
         raise ArgumentError(f"--report {report} must end in .html")
     if save is not None and save == report:
         raise ArgumentError(f"--save and --report are both {save}; name two files")
-    for option, path in (("--save", save), ("--report", report)):
+    _check_inputs_kept(options, inputs)
+
+
+def _check_inputs_kept(options: EvaluationOptions, inputs: Sequence[str | Path | None]) -> None:
+    """Refuse outputs that would overwrite an input, and those that cannot be written."""
+    for option, path in (("--save", options.save), ("--report", options.report)):
         check_output_path(option, path, inputs)
 
 

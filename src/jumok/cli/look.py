@@ -84,6 +84,8 @@ def look(
         check_picture_kind(check_format(path.suffix.lstrip(".").lower(), path))
         check_output_path("--out", path, arguments or [])
     model, text, others = _models_and_text(arguments or [])
+    if task is not None and others:
+        raise ArgumentError(f"--task {task} is for one model; leave it out with several")
     folder, its_task, source = _source(model, text, node, own_task(task))
     options = MapOptions(
         target=_decoded(target),

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention.backends import why_no_triton
-from jumok.decoding.beams import Beams, Rules
+from jumok.decoding.beam_tensors import Beams, Rules
 from jumok.decoding.specials import Hypothesis
 
 

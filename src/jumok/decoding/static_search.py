@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from jumok.decoding.beams import Beams, Rules
+from jumok.decoding.beam_tensors import Beams, Rules
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.extend import extend, outputs_of
 from jumok.decoding.specials import Hypothesis, Specials, Survivors

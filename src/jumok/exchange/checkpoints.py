@@ -25,6 +25,7 @@ from jumok.exchange.hugging_face import Vocabulary, output_bias, tokenizer_setti
 from jumok.files import read_plain
 from jumok.models.weights import load_weights
 from jumok.screen import to_screen
+from jumok.tasks import TRANSLATION, make_recipe
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -104,8 +105,6 @@ class ForeignModel(NamedTuple):
 
     def trained(self) -> TrainedTranslator:
         """The model with its recipe and its tokenizers."""
-        from jumok.tasks import TRANSLATION, make_recipe
-
         tokenizers, source, target = self._vocabularies()
         recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers), origin=self.path)
         model = TRANSLATION.build(recipe, tokenizers)

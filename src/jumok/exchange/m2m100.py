@@ -48,6 +48,7 @@ from jumok.exchange.hugging_face import (
 )
 from jumok.models.weights import load_weights
 from jumok.screen import to_screen
+from jumok.tasks import TRANSLATION, make_recipe
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -83,8 +84,6 @@ class M2M100Folder:
 
     def trained(self, source: str | None, target: str | None) -> TrainedTranslator:
         """The model with its recipe and its tokenizers, which are set to these languages or the folder's own."""
-        from jumok.tasks import TRANSLATION, make_recipe
-
         tables = read_embeddings(self.path, self.config)
         tokenizer, vocabulary = self._vocabulary(len(tables.source))
         check_ids(vocabulary, tables.source, self.path / VOCABULARY)

@@ -38,6 +38,7 @@ from jumok.exchange.hugging_face import (
 from jumok.models.config import Tied
 from jumok.models.weights import load_weights
 from jumok.screen import to_screen
+from jumok.tasks import TRANSLATION, make_recipe
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -60,8 +61,6 @@ class MarianFolder:
 
     def trained(self) -> TrainedTranslator:
         """The model with its recipe and its tokenizers."""
-        from jumok.tasks import TRANSLATION, make_recipe
-
         tokenizers, source, target = self._vocabularies()
         tables = read_embeddings(self.path, self.config, separate=self.separate)
         check_ids(source, tables.source, self.path / VOCABULARY)

@@ -193,7 +193,7 @@ class ImageFolder:
         self._infos = {} if self._zip is None else {info.filename: info for info in self._zip.infolist()}
 
     def __contains__(self, image: str) -> bool:
-        return self._has(self._found(image))
+        return self._has(self._own_name(image))
 
     def names(self) -> list[str]:
         """The files there are, as captions name them."""
@@ -203,7 +203,7 @@ class ImageFolder:
 
     def facts(self, image: str) -> tuple[int, int]:
         """Size of an image in bytes, and in a zip its checksum; -1 for a missing image."""
-        image = self._found(image)
+        image = self._own_name(image)
         if not self._has(image):
             return -1, -1
         if self._zip is None:
@@ -212,12 +212,12 @@ class ImageFolder:
 
     def read(self, image: str) -> Pixels:
         """One image in its own size."""
-        image = self._found(image)
+        image = self._own_name(image)
         if self._zip is None:
             return read_image(self.path / image)
         return decode_image(read_member(self._zip, self._infos[image], most=MOST_BYTES), f"{self.path}:{image}")
 
-    def _found(self, image: str) -> str:
+    def _own_name(self, image: str) -> str:
         """The name of an image as the folder spells it."""
         return image if image.isascii() or self._has(image) else self._composed.get(composed(image), image)
 

@@ -107,9 +107,9 @@ def scene(number: int, *, split: Split = "train", seed: int = 0) -> Scene:
     draws = Random(f"scenes/{seed}/{split}/{number}")
     count = draws.choice((2, 3))
     while True:
-        looks = _looks(draws, count)
-        tries = TRIES if _split_of(looks) == split else 0
-        for things in filter(None, (_placed(draws, looks) for _ in range(tries))):
+        appearances = _appearances(draws, count)
+        tries = TRIES if _split_of(appearances) == split else 0
+        for things in filter(None, (_placed(draws, appearances) for _ in range(tries))):
             return Scene(things, draws.randrange(205, 250), draws.getrandbits(32))
 
 
@@ -123,19 +123,19 @@ def relation(first: Thing, second: Thing) -> str | None:
     return None
 
 
-Look = tuple[str, str, str]
+Appearance = tuple[str, str, str]
 """Size, colour and shape of a thing."""
 
 
-def _looks(draws: Random, count: int) -> list[Look]:
+def _appearances(draws: Random, count: int) -> list[Appearance]:
     colours = draws.sample(list(COLOURS), count)
     return [(draws.choice(list(RADII)), colour, draws.choice(SHAPES)) for colour in colours]
 
 
-def _placed(draws: Random, looks: list[Look]) -> tuple[Thing, ...] | None:
-    """Things of these looks at random positions; None if they touch or their relative position is unclear."""
-    first = Thing(*looks[0], draws.gauss(0.5, 0.12), draws.gauss(0.5, 0.12))
-    others = tuple(_beside(draws, first, look) for look in looks[1:])
+def _placed(draws: Random, appearances: list[Appearance]) -> tuple[Thing, ...] | None:
+    """Things of these appearances at random positions; None if they touch or their relative position is unclear."""
+    first = Thing(*appearances[0], draws.gauss(0.5, 0.12), draws.gauss(0.5, 0.12))
+    others = tuple(_beside(draws, first, appearance) for appearance in appearances[1:])
     things = (first, *others)
     inside = all(thing.radius + 0.02 < at < 0.98 - thing.radius for thing in things for at in (thing.x, thing.y))
     nearest = all(_from_middle(first) + NEARER < _from_middle(other) for other in others)
@@ -144,12 +144,12 @@ def _placed(draws: Random, looks: list[Look]) -> tuple[Thing, ...] | None:
     return things if inside and nearest and ordered and apart else None
 
 
-def _beside(draws: Random, first: Thing, look: Look) -> Thing:
+def _beside(draws: Random, first: Thing, appearance: Appearance) -> Thing:
     """A thing clearly to the left or right of the first, above or below it."""
-    away = draws.choice((-1, 1)) * (RADII[look[0]] + first.radius + GAP + 0.25 * draws.random())
+    away = draws.choice((-1, 1)) * (RADII[appearance[0]] + first.radius + GAP + 0.25 * draws.random())
     aside = draws.uniform(-1, 1) * abs(away) / (1.01 * SIDEWAYS)
     across, down = draws.choice(((away, aside), (aside, away)))
-    return Thing(*look, first.x + across, first.y + down)
+    return Thing(*appearance, first.x + across, first.y + down)
 
 
 def _from_middle(thing: Thing) -> float:
@@ -160,8 +160,8 @@ def _apart(one: Thing, other: Thing) -> bool:
     return hypot(one.x - other.x, one.y - other.y) > one.radius + other.radius + GAP
 
 
-def _split_of(looks: list[Look]) -> Split:
-    digest = blake2b(repr(looks).encode(), digest_size=8).digest()
+def _split_of(appearances: list[Appearance]) -> Split:
+    digest = blake2b(repr(appearances).encode(), digest_size=8).digest()
     return {0: "test", 1: "valid"}.get(int.from_bytes(digest) % 20, "train")  # type: ignore[return-value]
 
 

@@ -9,8 +9,7 @@ from jumok.attention.triton_launch import kernel
 GAUSSIAN = tl.constexpr(0)
 BOXCAR = tl.constexpr(1)
 EPANECHNIKOV = tl.constexpr(2)
-TRIANGULAR = tl.constexpr(3)
-"""Their places in gpu.KERNELS."""
+"""Their places in gpu.KERNELS; the last one there, "triangular", is what remains."""
 
 
 @triton.jit

@@ -9,12 +9,14 @@ from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from jumok.analysis.alignment.aligner import Aligner
 from jumok.analysis.maps.attention_map import MapKind, resolve_index
+from jumok.devices import find_device
 from jumok.errors import ArgumentError, ModelError
 from jumok.images.files import Pixels
 from jumok.serve.errors import UnknownModelError
-from jumok.tasks import task_in
+from jumok.tasks import task_of
 from jumok.tasks.alignment import default_aligner
 from jumok.tasks.results import ANY, Languages
+from jumok.tasks.task import Task, read_trained
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translator import Translator
 
@@ -107,11 +109,16 @@ def load_models(folders: Mapping[str, str | Path], *, device: str = "auto") -> d
 
 def serve_model(name: str, folder: Path, device: str = "auto") -> ServedModel[Any]:
     """Load a model folder to be served."""
-    task = task_in(folder)
-    if task.reads not in get_args(Reads):
-        commands = " or ".join(task.commands(str(folder)))
-        raise ModelError(f"{folder} {task.does}, which jumok serve does not support; use {commands}")
-    generator: TextGenerator = task.load(folder, device=device)
+
+    def choose(tables: Mapping[str, Any]) -> Task[Any, Any]:
+        task = task_of(tables)
+        if task.reads not in get_args(Reads):
+            commands = " or ".join(task.commands(str(folder)))
+            raise ModelError(f"{folder} {task.does}, which jumok serve does not support; use {commands}")
+        return task
+
+    task, trained = read_trained(folder, choose, find_device(device))
+    generator: TextGenerator = task.predictor(trained, folder)
     return ServedModel(name, task.name, generator, _own_examples(folder) or generator.examples(MAX_EXAMPLES))
 
 

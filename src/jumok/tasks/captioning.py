@@ -22,8 +22,8 @@ from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
+from jumok.tasks.captioning_scores import score_captioner
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
-from jumok.tasks.evaluation import score_captioner
 from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
@@ -202,8 +202,8 @@ def caption_loss(
     doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch, with doubly stochastic attention (Xu et al. 2015) of this weight."""
-    look = model.decoder.hidden if doubly_stochastic else model.decoder.hidden_in_training
-    hidden = look(model.encoder(batch.images), batch.target_in)
+    decode = model.decoder.hidden if doubly_stochastic else model.decoder.hidden_in_training
+    hidden = decode(model.encoder(batch.images), batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jumok.analysis.curves.gradient_reach import Ends, Reach, batches_of, reach_by_distance, relative_gradients
+from jumok.analysis.curves.gradient_reach import Ends, GradientReach, batches_of, reach_by_distance, relative_gradients
 from jumok.analysis.curves.step_times import StepTime, step_times
 from jumok.analysis.draw.chart import LineChart, charts_bytes
 from jumok.analysis.report.numbers import System
@@ -56,7 +56,7 @@ def gradient_by_distance(
     untrained: bool = False,
     device: str = "auto",
     watch: Watch = unwatched,
-) -> dict[str, list[Reach]]:
+) -> dict[str, list[GradientReach]]:
     """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
     curves = {}
     for name, folder in models.items():

@@ -1,10 +1,10 @@
-"""Evaluation of trained models on test data: scores of translations and captions, with comparisons of systems."""
+"""Evaluation of translators on test data: scores of their outputs, with comparisons of systems."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.report.numbers import EvaluationSet, System, make_report
@@ -19,7 +19,6 @@ from jumok.analysis.scores.metrics import (
     make_metric,
     paired_bootstrap,
     score_counts,
-    score_outputs,
     too_long_for_ter,
     unwatched,
 )
@@ -27,20 +26,15 @@ from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import SYMBOL_WORD
-from jumok.errors import ArgumentError, DataError, ModelError
+from jumok.errors import ArgumentError, ModelError
 from jumok.files import atomic_write
-from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
-from jumok.images.pointing import Pointing, pointing
-from jumok.images.scenes import scenes
 from jumok.screen import to_screen
-from jumok.tasks.captioner import Captioner
 from jumok.tasks.describe import count
 from jumok.tasks.results import ANY, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
 from jumok.tasks.task import Task
 from jumok.tasks.translator import Translation, Translator
 
 METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
-CAPTION_METRICS = ("bleu", "cider", "meteor", "chrf", "ter")
 """The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
 
 
@@ -313,7 +307,7 @@ def check_system(task: Task[Any, Any], name: str, path: Path, sentences: int) ->
     if not path.exists():
         raise ModelError(f"there is no model folder or file of outputs {path}; `jumok train` writes a model")
     if not path.is_file():
-        task.check_folder(path)
+        task.recipe_tables(path)
     elif (lines := sum(1 for _ in read_lines(path))) != sentences:
         raise ArgumentError(f"{name} has {lines} outputs, but there are {sentences} source sentences")
 
@@ -382,70 +376,3 @@ def _without_slow(metrics: Sequence[str], systems: Sequence[System], references:
         return list(metrics)
     to_screen(f"ter is left out: {reason}")
     return [name for name in metrics if name != "ter"]
-
-
-class CaptionScores(NamedTuple):
-    """Captions of test images, their scores, and for generated scenes how well words point at what they name."""
-
-    outputs: list[str]
-    scores: list[MetricScore]
-    pointing: Pointing | None
-
-    def result(self) -> EvaluationResult:
-        """The scores as `jumok evaluate` prints them."""
-        values: dict[str, Any] = {"images": len(self.outputs), "scores": [vars(score) for score in self.scores]}
-        tables = [score_table(self.scores)]
-        if self.pointing is not None:
-            values["pointing"] = self.pointing._asdict()
-            columns = ["words that attend to what they name, %", "of size", "of colour", "of shape", "words", "mass, %"]
-            shares = [f"{share:.1f}" for share in self.pointing[:4]]
-            tables.append(Table(columns, [[*shares, str(self.pointing.words), f"{self.pointing.mass:.1f}"]]))
-        return EvaluationResult(values, tables)
-
-
-def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: Watch = unwatched) -> CaptionScores:
-    """Caption the test images of the recipe, or others, and compare each with all its reference captions."""
-    metrics, tokenize = options.metrics or CAPTION_METRICS, options.tokenize or TOKENIZE
-    check_scores(metrics, tokenize)
-    recipe = captioner.trained.recipe
-    source = _test_images(recipe.images, options.source, options.reference)
-    stream = captioner.stream((source.read(row.image) for row in source.rows), beam=options.beam)
-    outputs = [caption.text for caption in watch(stream, "captioning", len(source.rows))]
-    write_outputs(options.save, outputs)
-    lowercase = options.lowercase or recipe.tokenizer.lowercase
-    references = [row.captions for row in source.rows]
-    scores = score_outputs(outputs, references, metrics, tokenize=tokenize, lowercase=lowercase, watch=watch)
-    own_scenes = bool(recipe.images.scenes) and options.source is None
-    return CaptionScores(outputs, scores, scene_pointing(captioner, watch=watch) if own_scenes else None)
-
-
-def scene_pointing(captioner: Captioner, *, watch: Watch = unwatched) -> Pointing | None:
-    """How well the words of the true captions of the test scenes point at what they name; None without attention."""
-    config, maps = captioner.trained.recipe.images, []
-    language = config.scenes or "en"
-    for scene in watch(scenes(config.valid_count, split="test"), "mapping attention in scenes", config.valid_count):
-        try:
-            attention = captioner.attention(scene.picture(config.size), scene.caption(language))
-        except ArgumentError:  # a decoder with a fixed context has no attention
-            return None
-        maps.append((scene, attention.mean().view(-1, *captioner.trained.model.encoder.grid).numpy()))
-    return pointing(maps, language=language)
-
-
-def _test_images(config: ImagesConfig, images: str | None, captions: str | None) -> ImageSource:
-    """The test images of the recipe, or others in files of the same form; all of those without a split column."""
-    if (images is None) != (captions is None):
-        raise ArgumentError("--source (a folder or zip of images) and --reference (their captions) belong together")
-    if images is not None and captions is not None:
-        config = replace(config, scenes="", path=images, captions=captions)
-        if not config.split_column:
-            return read_everything(config)
-    elif config.path and not Path(config.path).exists():
-        raise DataError(
-            f"the images this model was trained on were in {config.path}, which is missing now; name the test images: "
-            "--source FOLDER --reference captions.tsv"
-        )
-    source = read_split(config, "test")
-    if not source.rows:
-        raise DataError(f"{config.origin} has no captions of split {config.splits[2]!r} to test with")
-    return source

@@ -12,7 +12,7 @@ from jumok.tasks.describe import count
 from jumok.tasks.task import Task, in_words
 from jumok.training.config import TrainingConfig
 from jumok.training.metrics import read_metrics
-from jumok.training.progress import score_text
+from jumok.training.score_names import score_text
 
 
 class Inspection(NamedTuple):

@@ -21,8 +21,8 @@ from jumok.models.config import TextModelConfig
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.models.transformer.decoder import TransformerDecoderConfig
 from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat
-from jumok.training.config import Context, Schedule, TrainingConfig
-from jumok.training.loss import GuidedAlignment
+from jumok.training.config import Schedule, TrainingConfig
+from jumok.training.loss import GuidedAlignment, GuidedContext
 
 TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "ser", "wer"]
 
@@ -51,7 +51,7 @@ class TranslationTraining(TrainingConfig):
     """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
     guided_shift: bool = True
     """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
-    guided_context: Context = "causal"
+    guided_context: GuidedContext = "causal"
     """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
 
     "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.

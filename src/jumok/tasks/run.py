@@ -14,7 +14,7 @@ from jumok.devices import find_device
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.model_folder import is_whole
 from jumok.models.memory_check import check_memory
-from jumok.recipe import PATHS, find_recipe, overridden, parse_overrides, parse_recipe, read_tables
+from jumok.recipe import PATHS, find_recipe, parse_overrides, parse_recipe, read_tables
 from jumok.tasks import TASKS, task_of
 from jumok.tasks.task import RunContext, Task, TaskData, shown_scores
 from jumok.training.loop import Reason
@@ -182,9 +182,7 @@ def _resolved(
     tables = given if path is None else read_tables(path)
     task = task or task_of(tables)
     origin = "the recipe" if path is None else path
-    changed = parse_overrides(overrides)
-    tables = task.complete(overridden(tables, changed, task.recipe))
-    recipe = parse_recipe(task.recipe, tables, changed, origin=origin)
+    recipe = parse_recipe(task.recipe, tables, parse_overrides(overrides), complete=task.complete, origin=origin)
     return _Resolved(task, recipe, _folder(out, path))
 
 

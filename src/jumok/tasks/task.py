@@ -28,7 +28,8 @@ from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_
 from jumok.recipe import parse_recipe, sections, write_recipe
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.training.loss import BatchSource, Loss
-from jumok.training.progress import Report, score_name, score_value
+from jumok.training.progress import Report
+from jumok.training.score_names import score_name, score_value
 
 R = TypeVar("R", bound=Any)
 A = TypeVar("A", bound=Any)
@@ -207,14 +208,19 @@ class Task(ABC, Generic[R, A]):
         _, trained = read_trained(folder, lambda tables: self, find_device(device))
         return self.predictor(trained, folder)
 
-    def check_folder(self, folder: str | Path) -> None:
-        """Raise an error unless a folder is a whole model of this task; the model is not built."""
+    def recipe_tables(self, folder: str | Path) -> dict[str, Any]:
+        """The tables of a model's recipe; an error unless the folder has a model of this task.
 
-        def read(opened: ModelFolder) -> None:
-            self.check_sections(opened.path, opened.recipe())
-            opened.verify()
+        The weights are not read, only their header.
+        """
 
-        read_folder(folder, read)
+        def read(opened: ModelFolder) -> dict[str, Any]:
+            tables = opened.recipe()
+            self.check_sections(opened.path, tables)
+            opened.header()
+            return tables
+
+        return read_folder(folder, read)
 
     def check_sections(self, folder: Path, tables: Mapping[str, Any]) -> None:
         """Raise a ModelError if the recipe of a model folder has sections of another task."""

@@ -20,7 +20,7 @@ from jumok.data.prepare import kept_input, why_outdated
 from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import SHOWN_TAGS, TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.model_folder import TOKENIZERS, WEIGHTS, ModelFolder, read_folder, recipe_tables
+from jumok.model_folder import TOKENIZERS, WEIGHTS, ModelFolder, read_folder
 from jumok.models.build import build_model
 from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
@@ -161,8 +161,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         if not folder or not isinstance(folder, str):
             return tables
         folder = os.path.expanduser(os.path.expandvars(folder))
-        self.check_folder(folder)
-        start = recipe_tables(folder)
+        start = self.recipe_tables(folder)
         for name in STARTED_FROM:
             kind, given = start[name]["kind"], tables.get(name, {}).get("kind")
             if given not in (None, kind):
@@ -311,6 +310,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
 
         device = str(predictor.device)
         return evaluate_translations(self, first, options, name=name, device=device, watch=watch)
+
+    def input_files(self, recipe: TranslationRecipe) -> list[str]:
+        """The text to train and to validate on."""
+        return recipe.data.files()
 
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""

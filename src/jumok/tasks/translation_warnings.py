@@ -19,7 +19,7 @@ SPELT = 0.6
 """Pieces per letter from which on a word counts as spelt out."""
 FEWEST = 200
 """Pieces of several letters below which a vocabulary spells out words of its own text as well."""
-LOOKED_AT = 2000
+MOST_CHARACTERS = 2000
 """Characters at the beginning of a text that are checked."""
 MANY = 0.5
 """The share of unknown words above which a text is foreign to a vocabulary; also that of ⁇ in an output."""
@@ -46,7 +46,7 @@ def vocabulary_coverage(text: str, tokenizer: Tokenizer, ids: Sequence[int]) -> 
 
     Tags and features are no words.
     """
-    text, pieces = _cut(text[:LOOKED_AT], tokenizer, ids[:LOOKED_AT])
+    text, pieces = _cut(text[:MOST_CHARACTERS], tokenizer, ids[:MOST_CHARACTERS])
     starts, ends = [piece.start for piece in pieces], [piece.end for piece in pieces]
     symbols, words, unknown, total = {*tokenizer.symbols.all, *tokenizer.tags}, [], [], 0
     for word in WORD.finditer(text):

@@ -5,13 +5,11 @@ from typing import ClassVar, Literal
 
 from jumok.errors import ConfigError
 from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from jumok.training.score_names import lower_is_better
 
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
 Parallel = Literal["ddp", "fsdp"]
-Context = Literal["causal", "full"]
-
-LOWER_IS_BETTER = frozenset({"loss", "ser", "wer"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +74,7 @@ class TrainingConfig(Settings):
 
     def better(self, score: float, than: float) -> bool:
         """Whether one value of `metric` is better than another; what is not a number never is."""
-        return score < than if self.metric in LOWER_IS_BETTER else score > than
+        return score < than if lower_is_better(self.metric) else score > than
 
     def _check_rate(self) -> None:
         if self.schedule == "noam" and self.learning_rate < 0.05:

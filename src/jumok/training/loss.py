@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 from jumok.attention.backends import runs_on_kernels
 from jumok.data import Batch
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
-from jumok.training.config import Context
 from jumok.training.processes import here
 from jumok.training.r_drop import symmetric_divergence
 
@@ -98,6 +97,9 @@ SMALLEST = 1e-6
 """Weights are raised to this much, so that their logarithm stays finite."""
 
 
+GuidedContext = Literal["causal", "full"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class GuidedAlignment:
     """Trains one layer's attention towards given word links; the settings `training.guided_…` (Garg et al. 2019)."""
@@ -106,7 +108,7 @@ class GuidedAlignment:
     layer: int | None
     head: int | None
     shift: bool
-    context: Context = "causal"
+    context: GuidedContext = "causal"
     null: bool = False
 
     def attention(self, decoder: Decoder, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
@@ -225,8 +227,8 @@ def batch_loss(
     if r_drop:
         batch, tokens = batch.each(lambda part: torch.cat([part, part])), tokens.twice(batch.target_out.numel())
     encoding = model.encoder(batch.source, batch.source_visible)
-    look = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
-    hidden = look(encoding, batch.target_in)
+    decode = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
+    hidden = decode(encoding, batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing, r_drop=r_drop)
     if guide is not None:
         attention = guide.attention(model.decoder, encoding, hidden, batch)

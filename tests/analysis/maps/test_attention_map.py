@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jumok.analysis import draw
 from jumok.analysis.draw.page import attention_page
-from jumok.analysis.draw.style import cells, weight_colour
+from jumok.analysis.draw.style import cell_width, weight_colour
 from jumok.analysis.draw.terminal import terminal_map
 from jumok.analysis.maps.attention_map import AttentionMap, word_numbers
 from jumok.errors import ArgumentError
@@ -75,7 +75,7 @@ def test_more_weight_is_darker():
 def test_terminal_rows_line_up_with_hangul_labels():
     lines = terminal_map(example(), plain=True).plain.split("\n")
     assert lines[0].split() == ["On", "Friday", "</s>"]
-    assert len({cells(line) for line in lines[:-1]}) == 1
+    assert len({cell_width(line) for line in lines[:-1]}) == 1
 
 
 def test_a_map_without_colours_says_once_what_its_shades_stand_for():
@@ -94,11 +94,11 @@ def test_jamo_and_ipa_labels_have_a_width_and_stay_aligned_in_a_terminal():
     shown = AttentionMap(tokens, tokens, torch.eye(12)[None, None])
     head, *rows, _ = terminal_map(shown, plain=True).plain.split("\n")
     assert head.split()[:9] == ["ㅎ", "ㅏ", "ㄴ", "▁ㄱ", "tʰ", "ː", "t\u0361s", "◌\u0303", "Ａ"]
-    assert {cells(line) for line in (head, *rows)} == {cells(head)}
-    assert {cells(row.split()[0]) for row in rows} <= {1, 2, 3}
+    assert {cell_width(line) for line in (head, *rows)} == {cell_width(head)}
+    assert {cell_width(row.split()[0]) for row in rows} <= {1, 2, 3}
     for at, row in enumerate(rows):  # each token looks at itself, below its own label
         where = row.index("█")
-        assert cells(row[:where]) == cells(head[: head.index(head.split()[at])])
+        assert cell_width(row[:where]) == cell_width(head[: head.index(head.split()[at])])
 
 
 def test_short_labels_of_columns_stand_upright_and_long_ones_lean():
@@ -114,7 +114,7 @@ def test_a_map_too_wide_for_the_terminal_numbers_its_columns():
     source = tuple(f"word{n}" for n in range(20))
     text = terminal_map(example(source=source), width=90, plain=True).plain
     assert "word19" in text.split("\n")[-1]
-    assert all(cells(line) <= 90 for line in text.split("\n")[:-1])
+    assert all(cell_width(line) <= 90 for line in text.split("\n")[:-1])
 
 
 def test_a_terminal_shows_joined_letters_joined_and_controls_as_a_sign():

@@ -26,7 +26,7 @@ Ends = Literal["both", "last"]
 
 
 @dataclass(frozen=True)
-class Reach:
+class GradientReach:
     """The gradient at a distance from the end of the source, relative to the mean over the tokens of a sentence."""
 
     nearest: int
@@ -107,7 +107,7 @@ def reach_by_distance(
     every: int = EVERY,
     shortest: int = 2,
     seed: int = 12345,
-) -> list[Reach]:
+) -> list[GradientReach]:
     """The mean share at each distance from an end, with the interval 95% of resampled sets of sentences fall into.
 
     An encoder that reads both ways ends at "both" ends of the source, one that reads forwards at the "last" token.
@@ -127,7 +127,7 @@ def reach_by_distance(
             low, high = np.percentile(spread, [2.5, 97.5])
             share, nearest = sums.sum() / counts.sum(), number * every
             reaches.append(
-                Reach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high))
+                GradientReach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high))
             )
     return reaches
 
@@ -138,7 +138,7 @@ def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
     return back if ends == "last" else np.minimum(back, back[::-1])
 
 
-def reach_curves(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> list[LineChart]:
+def reach_curves(reaches: dict[str, list[GradientReach]], *, title: str, ends: Ends = "both") -> list[LineChart]:
     """Return a curve for each model; at 1, a token gets as much gradient as the average token of its sentence."""
     curves = [Curve(name, [_point(reach) for reach in curve]) for name, curve in reaches.items()]
     end = "the nearer end" if ends == "both" else "the end"
@@ -146,7 +146,7 @@ def reach_curves(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "b
     return [LineChart(curves, across, Axis("share of the gradient (1 is even)", log=True), title)]
 
 
-def _point(reach: Reach) -> Point:
+def _point(reach: GradientReach) -> Point:
     hint = (
         f"{reach.nearest}–{reach.farthest} tokens from the end, {reach.share:.3g} [{reach.low:.3g}, {reach.high:.3g}]"
     )

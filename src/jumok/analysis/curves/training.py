@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumok.errors import ArgumentError, DataError, MissingExtraError
 from jumok.files import atomic_write, parse_json, read_lines
+from jumok.training.score_names import lower_is_better, score_name, score_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 TRAINING, VALIDATION = "#0072B2", "#D55E00"
 SCORES = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 TEXT, QUIET, LINE = "#20242C", "#5B6472", "#C9CED6"
-LOWER_IS_BETTER = ("wer", "ser", "ter")
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "wer": "WER %", "ser": "SER %", "exact_match": "exact match %"}
 
 Curve = tuple[list[int], list[float]]
 """Steps, and a value at each."""
@@ -85,8 +84,8 @@ def _draw_loss(panel: Any, curves: dict[str, Curve]) -> None:
 
 def _draw_score(panel: Any, name: str, curve: Curve, colour: str) -> None:
     steps, values = curve
-    better = min if name in LOWER_IS_BETTER else max
-    _plain(panel, NAMES.get(name, name))
+    better = min if lower_is_better(name) else max
+    _plain(panel, f"{score_name(name)} {score_unit(name)}".strip())
     panel.plot(steps, values, color=colour, linewidth=1.6, marker="o", markersize=3.5, zorder=3, clip_on=False)
     _mark(panel, steps, values, better(values), colour)
     panel.set_ylim(0, 1.15 * max(values) or 1)  # room for the ring

@@ -17,7 +17,7 @@ from jumok.analysis.draw.shapes import (
     picture_bytes,
     svg_text,
 )
-from jumok.analysis.draw.style import LIGHT_SERIES, cells, printable, shortened, wrapped
+from jumok.analysis.draw.style import LIGHT_SERIES, cell_width, printable, shortened, wrapped
 
 WIDTH, HEIGHT, BAR_HEIGHT = 720, 380, 260
 NARROW = 360
@@ -191,7 +191,7 @@ def _apart(ticks: Sequence[tuple[float, str]], across: _Scale) -> Sequence[tuple
 
 def _every(texts: Sequence[str], step: float) -> int:
     """Return every how many of the texts one is written if they are `step` apart."""
-    return max(1, math.ceil(max((LETTER * cells(text) + 6 for text in texts), default=0.0) / step))
+    return max(1, math.ceil(max((LETTER * cell_width(text) + 6 for text in texts), default=0.0) / step))
 
 
 def _grid(up: _Scale, width: int, ticks: Sequence[tuple[float, str]] = ()) -> Iterator[Shape]:
@@ -244,7 +244,7 @@ def _legend(names: Sequence[str], width: int) -> Iterator[tuple[float, int, str]
     longest = min(40, int((width - LEFT - RIGHT - 46) / LETTER))
     for name in names:
         shown = shortened(printable(name), longest)
-        room = 46 + LETTER * cells(shown)
+        room = 46 + LETTER * cell_width(shown)
         if along and along + room > width - LEFT - RIGHT:
             along, row = 0.0, row + 1
         yield along, row, shown

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from jumok.analysis.draw.shapes import Anchor, Disc, Drawing, Label, Line, Place, Rectangle
-from jumok.analysis.draw.style import LIGHT, Shade, cells, fitted, printable, shortened, weight_colour
+from jumok.analysis.draw.style import LIGHT, Shade, cell_width, fitted, printable, shortened, weight_colour
 from jumok.analysis.draw.terminal import one_line
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.source_layout import GraphLayout
@@ -98,7 +98,7 @@ def _draw_neighbour(
     canvas.lines.append(Line([middle, (x, y)], Shade(0.18 + 0.82 * share), 1.2 + 7 * share, hint))
     rim = Shade(0.35 + 0.65 * share)
     canvas.discs.append(Disc(x, y, DISC, Shade(share), rim, f"{hint}, class {node.label}"))
-    size, dark = 12.0 if cells(node.name) <= 5 else 9.5, share > 0.45
+    size, dark = 12.0 if cell_width(node.name) <= 5 else 9.5, share > 0.45
     canvas.labels.append(_centred(x, y + 1, node.name, 7, size, "paper" if dark else "ink", bold=True))
     canvas.labels.append(_centred(x, y + 12, node.label, 8, 8.5, LIGHT[1] if dark else "quiet"))
     digits = 2 if node.weight >= 0.095 or node.weight < 0.0005 else 3
@@ -178,7 +178,7 @@ def terminal_graph(attention: AttentionMap, *, plain: bool = False) -> Text:
     shown, rest = nodes[:TABLE_ROWS], nodes[TABLE_ROWS:]
     names = [one_line(node.name) + (" (itself)" if node.source == 0 else "") for node in shown]
     labels = [one_line(node.label) for node in shown]
-    name_width, label_width = (max(map(cells, column)) for column in (["node", *names], ["class", *labels]))
+    name_width, label_width = (max(map(cell_width, column)) for column in (["node", *names], ["class", *labels]))
     largest = shown[0].weight or 1.0
     lines = [Text(f"{fitted('node', name_width)}  {fitted('class', label_width)}  weight")]
     for name, label, node in zip(names, labels, shown, strict=True):

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jumok.analysis.draw.shapes import Cells, Drawing, Label, Rectangle, Shape
-from jumok.analysis.draw.style import Shade, cells, largest_weight, printable, upright, wrapped
+from jumok.analysis.draw.style import Shade, cell_width, largest_weight, printable, upright, wrapped
 from jumok.analysis.maps.attention_map import AttentionMap
 
 LARGE_CELL, CELL, GRID_CELL, SMALL_CELL = 46.0, 28.0, 20.0, 15.0
@@ -137,4 +137,4 @@ def _longest(words: Sequence[str], size: float) -> float:
 
 def _letters(word: str) -> float:
     """Return the width of a word in letters; the brackets of a tag such as >>kor<< are wider than letters."""
-    return cells(word) + BRACKETS * (word.count("<<") + word.count(">>"))
+    return cell_width(word) + BRACKETS * (word.count("<<") + word.count(">>"))

@@ -10,7 +10,7 @@ from rich.text import Text
 from torch import Tensor
 
 from jumok.analysis.draw.shapes import Drawing, Label, Photo
-from jumok.analysis.draw.style import cells, fitted, printable, shortened, wrapped
+from jumok.analysis.draw.style import cell_width, fitted, printable, shortened, wrapped
 from jumok.analysis.draw.terminal import one_line, scale_line, shade
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.source_layout import IMAGE_SIDE, WHOLE, ImageLayout
@@ -149,7 +149,7 @@ def terminal_image(attention: AttentionMap, *, width: int = 100, plain: bool = F
         overlays = (overlay(layout, row) for row in weights)
         pictures = [("", resized_image(layout)), *zip(words, overlays, strict=True)]
         panels = [_coloured(word, picture) for word, picture in pictures]
-    wide = max((cells(panel[0].plain) for panel in panels), default=1)
+    wide = max((cell_width(panel[0].plain) for panel in panels), default=1)
     columns = max(1, (width + len(APART)) // (wide + len(APART)))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     scale = [Text(f"{scale_line(1.0)} of a word's largest weight")] if plain and panels else []

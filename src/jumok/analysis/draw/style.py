@@ -94,7 +94,7 @@ def largest_weight(weights: Float[np.ndarray, "*place"]) -> float:
     return float(weights.max(initial=0.0)) or 1.0
 
 
-def cells(text: str) -> int:
+def cell_width(text: str) -> int:
     """Return the width of a text in terminal cells; Hangul and Chinese characters have two."""
     return cell_len(text)
 
@@ -106,7 +106,7 @@ def fitted(text: str, width: int) -> str:
 
 def shortened(text: str, width: int) -> str:
     """Cut a text to at most `width` cells, with an ellipsis where it was cut."""
-    return text if cells(text) <= width else fitted(text, max(0, width - 1)).rstrip() + "…"
+    return text if cell_width(text) <= width else fitted(text, max(0, width - 1)).rstrip() + "…"
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -114,7 +114,7 @@ def wrapped(text: str, width: int) -> list[str]:
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and cells(longer) > width:
+        if lines[-1] and cell_width(longer) > width:
             lines.append(word)
         else:
             lines[-1] = longer
@@ -151,10 +151,10 @@ def printable(text: str) -> str:
 
 def upright(word: str) -> bool:
     """Whether a column label is short enough to be upright; a leading ▁ does not count."""
-    return cells(readable(word).lstrip(SPACE)) <= SHORT
+    return cell_width(readable(word).lstrip(SPACE)) <= SHORT
 
 
 def _letter(syllable: str) -> str:
-    if len(syllable) > 1 or (cells(syllable) and syllable not in LETTERS):
+    if len(syllable) > 1 or (cell_width(syllable) and syllable not in LETTERS):
         return syllable
     return LETTERS.get(syllable, FILLER + syllable)

@@ -5,7 +5,7 @@ from bisect import bisect_right
 
 from rich.text import Text
 
-from jumok.analysis.draw.style import DARK, LIGHT, cells, fitted, readable, shortened, weight_colour
+from jumok.analysis.draw.style import DARK, LIGHT, cell_width, fitted, readable, shortened, weight_colour
 from jumok.analysis.maps.attention_map import AttentionMap
 
 SHADES = " ░▒▓█"
@@ -26,9 +26,9 @@ def terminal_map(attention: AttentionMap, *, width: int = 100, plain: bool = Fal
     is followed by the source words with the largest weights. A map in shades ends with their legend.
     """
     sources = [one_line(word) for word in attention.source]
-    label = min(LONGEST, max((cells(one_line(word)) for word in attention.target), default=0))
+    label = min(LONGEST, max((cell_width(one_line(word)) for word in attention.target), default=0))
     room = width - label - 2
-    columns = [max(LEAST, cells(word)) for word in sources]
+    columns = [max(LEAST, cell_width(word)) for word in sources]
     if sum(columns) + len(columns) <= room + 1:
         return _matrix(attention, sources, columns, label, plain)
     numbers = [str(number) for number in range(1, len(columns) + 1)]
@@ -95,7 +95,7 @@ def _dark() -> bool:
 def _label(word: str, width: int) -> str:
     """Align a word to the right, cut if it is too long."""
     word = shortened(one_line(word), width)
-    return " " * (width - cells(word)) + word
+    return " " * (width - cell_width(word)) + word
 
 
 def one_line(word: str) -> str:

@@ -11,12 +11,13 @@ from markupsafe import Markup, escape
 from jumok.analysis.draw.chart import NARROW, WIDTH, bar_chart, line_chart
 from jumok.analysis.draw.heatmap import heatmap
 from jumok.analysis.draw.shapes import Drawing, svg_text
-from jumok.analysis.draw.style import cells, css_variables
+from jumok.analysis.draw.style import cell_width, css_variables
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import LITTLE, MUCH, AttentionStats, WordCoverage, source_words
 from jumok.analysis.report.numbers import LONG, SHORT, Difference, EvaluationReport, SystemResult
 from jumok.analysis.scores.length_bands import length_curves
-from jumok.analysis.scores.metrics import LOWER_IS_BETTER, MetricScore, Paired
+from jumok.analysis.scores.metrics import MetricScore, Paired
+from jumok.training.score_names import lower_is_better
 
 PHONE = 40
 """Letters in a row that fit a phone; the rows of a wider table are stacked there."""
@@ -35,7 +36,7 @@ class ReportTable(NamedTuple):
     def wide(self) -> bool:
         """Whether the table is too wide for a phone; names of rows wrap."""
         every = zip(*[self.columns, *self.rows], strict=True)
-        longest = [max(cells(escape(cell).striptags()) for cell in column) for column in every]
+        longest = [max(cell_width(escape(cell).striptags()) for cell in column) for column in every]
         return min(longest[0], 16) + sum(longest[1:]) + 2 * len(longest) > PHONE
 
 
@@ -87,7 +88,7 @@ def report_page(report: EvaluationReport) -> str:
 
 def _score_table(report: EvaluationReport) -> ReportTable:
     names = [
-        f"{score.name} (lower is better)" if score.name.lower() in LOWER_IS_BETTER else score.name
+        f"{score.name} (lower is better)" if lower_is_better(score.name.lower()) else score.name
         for score in report.systems[0].scores
     ]
     rows = [[result.system.name, *map(_score_cell, result.scores)] for result in report.systems]

@@ -23,7 +23,6 @@ from jumok.errors import ArgumentError
 
 SCORES = ("bleu", "chrf", "ter", "exact_match", "ser", "wer", "cider", "meteor")
 SACREBLEU_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-LOWER_IS_BETTER = frozenset({"ter", "ser", "wer", "loss"})
 MOST_TER_WORDS = 300
 """TER tries all ways to move words, which takes minutes for longer lines."""
 RESAMPLES = 1000

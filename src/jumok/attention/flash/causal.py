@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jumok.attention.flash import launch
 from jumok.attention.flash.causal_kernels import causal_gradient_repair_kernel, causal_repair_kernel
-from jumok.attention.flash.launch import NOTHING, FlashOptions, remember, strides, with_unit_step
+from jumok.attention.flash.launch import NOTHING, FlashOptions, store_launch, strides, with_unit_step
 from jumok.attention.sdpa import refuse_second_gradient
 from jumok.attention.triton_launch import Bound, Kernel
 
@@ -169,7 +169,7 @@ def _launch(kernel: Kernel, scale: float, *tensors: Tensor, room: Tensor | None 
             "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
         }
         bound = Bound(kernel, (batch * heads,), [*strides(*tensors), heads, time], {**constants, "stages": 1})
-        remember(_repairs, signature, bound)
+        store_launch(_repairs, signature, bound)
     bound(*tensors) if room is None else bound(*tensors, room)
 
 

@@ -120,7 +120,7 @@ def forward(
         constant = constants(query, value, extras, options, shape)
         grid = (-(-queries // shape.rows) * batches * heads,)  # one axis: the others end at 65,535 programs
         launch = Bound(forward_kernel, grid, numbers, constant)
-        remember(_forward_launches, signature, launch)
+        store_launch(_forward_launches, signature, launch)
     if extras is NOTHING:
         launch(query, key, value, out, lse, last=1 + len(extras))
     else:
@@ -162,7 +162,7 @@ def backward(
             steps_of_all = strides(query, key, value, out, d_out, d_query, d_key, d_value)
             fixed = constants(query, value, extras, options, short)
             launches = (Bound(short_gradient_kernel, (batches * heads,), [*steps_of_all, *more], fixed),)
-        remember(_backward_launches, signature, launches)
+        store_launch(_backward_launches, signature, launches)
     others = pointers(extras, lse)
     if len(launches) == 1:
         launches[0](query, key, value, out, d_out, lse, delta, d_query, d_key, d_value, *others)
@@ -187,7 +187,7 @@ def kinds(extras: Extras) -> tuple[Any, ...] | None:
     return tuple(None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype) for tensor in extras)
 
 
-def remember(launches: dict[Any, Any], signature: Any, launch: Any) -> None:
+def store_launch(launches: dict[Any, Any], signature: Any, launch: Any) -> None:
     """Keep a launch for calls of the same signature."""
     if len(launches) >= MOST:
         launches.clear()

@@ -5,7 +5,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.decoding.beams import Beams, Rules
+from jumok.decoding.beam_tensors import Beams, Rules
 from jumok.decoding.gpu.extend_kernels import extend_kernel, peaks_kernel
 
 WIDEST = 16
