@@ -69,6 +69,7 @@ COMMANDS = {
     "claims_gradient": Commands(CPU, "minutes", ("benchmarks.claims gradient MODELS",), data=True),
     "claims_length": Commands(CPU, "minutes", ("benchmarks.claims length MODELS",), data=True),
     "claims_long": Commands(GPU, "minutes", ("benchmarks.claims long MODELS",), data=True),
+    "claims_rounding": Commands(CPU, "ten minutes for each of two cores", ("benchmarks.train_curves cpu",)),
     "claims_speed_cpu": Commands(CPU, "minutes", ("benchmarks.claims speed",)),
     "claims_speed_gpu": Commands(GPU, "minutes", ("benchmarks.claims speed --device cuda",)),
     "cpu_train": Commands(
@@ -92,6 +93,8 @@ COMMANDS = {
         "hours",
         (
             "benchmarks.g2p train runs/g2p --systems all hard --groups low medium --workers 3",
+            "benchmarks.g2p train runs/g2p --systems hard-short transducer-short --groups low --seeds 1 2 3 4 5",
+            "benchmarks.g2p train runs/g2p --systems hard-short transducer-short --groups medium --seeds 1 2",
             "benchmarks.g2p score runs/g2p",
         ),
         data=True,

@@ -6,8 +6,8 @@
 
 "all" is one model for all languages (recipes/g2p-all.toml). A model for each language is a Transformer in "one", and
 "transducer" and "hard" are what recipes/g2p-transducer.toml and recipes/g2p-hard.toml say, "transducer-short" and
-"hard-short" train for fewer steps. Of the systems that were trained, the validation words of a group decide which
-stands for it. Seeds of a system are also tested as an ensemble, and so are those of several systems, which vote.
+"hard-short" train for fewer steps. Seeds of a system are also tested as an ensemble, and so are those of several
+systems, which vote. The validation words of a group decide which single model or ensemble stands for it.
 """
 
 import argparse
@@ -60,10 +60,10 @@ SYSTEMS = {
     "one": "recipes/g2p.toml",
     "transducer": "recipes/g2p-transducer.toml",
     "hard": "recipes/g2p-hard.toml",
-    "transducer-short": "recipes/g2p-transducer.toml at 0.002",
-    "hard-short": "recipes/g2p-hard.toml at 0.002",
+    "transducer-short": "recipes/g2p-transducer.toml",
+    "hard-short": "recipes/g2p-hard.toml",
 }
-"""The recipe of each, and how it differs."""
+"""The recipe of each."""
 NAMES = {
     "all": "jumok, one model for all",
     "one": "jumok, a model for each",
@@ -72,6 +72,7 @@ NAMES = {
     "transducer-short": "jumok, a transducer for each, short",
     "hard-short": "jumok, hard monotonic attention for each, short",
 }
+SINGLE = "jumok, single model"
 PUBLISHED = {
     "high": (("baseline of the task", 41.94), ("best system of the task", 37.3)),
     "medium": (("baseline of the task", 10.64), ("best system of the task", 10.64)),
@@ -87,7 +88,7 @@ def file(split: str) -> str:
 def jobs(system: str, seeds: Sequence[int], groups: Sequence[str]) -> list[Job]:
     """Models of one language each, the first seed of all languages first."""
     return [
-        Job(group, language, system, seed, SYSTEMS[system].split()[0], overrides, file("test"), kept=system != "one")
+        Job(group, language, system, seed, SYSTEMS[system], overrides, file("test"), kept=system != "one")
         for seed in seeds
         for group in groups
         for language in LANGUAGES[group]
@@ -161,15 +162,18 @@ def tested(model: Any, about: dict[str, Any], valid: dict[str, float]) -> Iterat
 class Scored(NamedTuple):
     """WER of one system in one group, in percent."""
 
+    name: str
     wer: float
     valid: float
     """That of the validation words."""
     about: str
     languages: dict[str, float]
+    single: bool = True
+    """Whether each language has one model."""
 
 
 def score(folder: Path, device: str) -> None:
-    """WER of each group, by the system that is better on the validation words, and of every language.
+    """WER of each group and of every language.
 
     Of systems and groups that were not run again, the rows of results/g2p.json stay.
     """
@@ -178,77 +182,85 @@ def score(folder: Path, device: str) -> None:
     before = [Row(**row) for row in json.loads((FOLDER / "g2p.json").read_text(encoding="utf-8"))["rows"]]
     for group, languages in LANGUAGES.items():
         of_group = [run for run in runs if run["group"] == group]
+        old = [
+            row for row in before if row.id in {f"g2p-2021-{group}", *(f"words-g2p/{of}" for of in (group, *languages))}
+        ]
         if not of_group:
-            names = {f"words-g2p/{language}" for language in languages}
-            rows += [row for row in before if row.id == f"g2p-2021-{group}" or row.id in names]
+            rows += old
             continue
-        scored = {name: scored_now(of_group, name, languages) or scored_before(before, name, group) for name in SYSTEMS}
-        rows += single_rows(group, {name: of for name, of in scored.items() if of is not None})
-        rows += ensemble_rows(group, of_group, languages)
+        single = [scored_now(of_group, name, group) or scored_before(old, name, group) for name in SYSTEMS]
+        scored = [of for of in single if of is not None]
+        rows += group_rows(group, [*scored, *ensembles(group, of_group)])
         rows += [Row(f"g2p-2021-{group}", name, value, "% WER", "as published") for name, value in PUBLISHED[group]]
     write("g2p", rows, device=device)
 
 
-def scored_now(runs: Sequence[dict[str, Any]], system: str, languages: Sequence[str]) -> Scored | None:
+def recipe(system: str, group: str) -> str:
+    """The recipe of a system, and how it differs in a group."""
+    steps = SHORT[group]["training.steps"]
+    return SYSTEMS[system] + (f" with {steps:,} steps at 0.002" if system.endswith("-short") else "")
+
+
+def scored_now(runs: Sequence[dict[str, Any]], system: str, group: str) -> Scored | None:
     """The mean over the seeds of a system; None if languages are missing."""
-    of = [run for run in runs if run["system"] == system]
+    of, languages = [run for run in runs if run["system"] == system], LANGUAGES[group]
     if {run["language"] for run in of} != set(languages):
         return None
     errors, valid = mean_over_seeds(of, "wer"), mean_over_seeds(of, "valid")
     steps = "".join(sorted({f", {run['steps']:,} steps" for run in of if "steps" in run}))
     minutes = sum(run.get("processor_seconds", 0) for run in of) / 60 / len(of)
-    about = f"{SYSTEMS[system]}, {errors.seeds} seeds, deviation {errors.deviation:.2f}, validation {valid.value:.2f}"
-    about += steps + (f", {minutes:.1f} processor minutes each" if minutes else "")
+    about = f"{recipe(system, group)}, {errors.seeds} seeds, deviation {errors.deviation:.2f}"
+    about += f", validation {valid.value:.2f}" + steps
+    about += f", {minutes:.1f} processor minutes each" if minutes else ""
     each = {
         language: mean_over_seeds([run for run in of if run["language"] == language], "wer").value
         for language in languages
     }
-    return Scored(errors.value, valid.value, about, each)
+    return Scored(NAMES[system], errors.value, valid.value, about, each)
 
 
 def scored_before(before: Sequence[Row], system: str, group: str) -> Scored | None:
     """The same from the rows of an earlier run."""
     for row in before:
-        if row.id == f"g2p-2021-{group}" and row.conditions.startswith(f"{SYSTEMS[system]}, "):
+        if row.conditions.startswith(f"{recipe(system, group)}, "):
             valid = re.search(r"validation ([\d.]+)", row.conditions)
             assert row.value is not None
             assert valid is not None
             each = {f"words-g2p/{language}": language for language in LANGUAGES[group]}
             languages = {each[of.id]: of.value or 0.0 for of in before if of.id in each and of.system == NAMES[system]}
-            return Scored(row.value, float(valid[1]), row.conditions, languages)
+            return Scored(NAMES[system], row.value, float(valid[1]), row.conditions, languages)
     return None
 
 
-def single_rows(group: str, scored: dict[str, Scored]) -> Iterator[Row]:
-    """Rows of single models; "jumok" is the system that is best on the validation words."""
-    best = min(scored, key=lambda name: scored[name].valid)
-    for system, of in scored.items():
-        name = "jumok" if system == best else NAMES[system]
-        row = f"words-g2p/{group}" if system.endswith("-short") and system != best else f"g2p-2021-{group}"
-        yield Row(row, name, round(of.wer, 2), "% WER", of.about)
-        for language, value in of.languages.items():
-            yield Row(f"words-g2p/{language}", NAMES[system], round(value, 2), "% WER", group)
-
-
-def ensemble_rows(group: str, runs: Sequence[dict[str, Any]], languages: Sequence[str]) -> Iterator[Row]:
-    """Rows of ensembles, of most models each; "jumok, ensemble" is the one that is best on the validation words."""
-    found = {}
+def ensembles(group: str, runs: Sequence[dict[str, Any]]) -> Iterator[Scored]:
+    """The ensembles of a group, each of as many models as there are."""
     for system in dict.fromkeys(run["system"] for run in runs if run["system"].endswith(TOGETHER)):
         of = largest([run for run in runs if run["system"] == system])
-        if {run["language"] for run in of} == set(languages):
-            found[system] = of
-    valid = {name: 100 - mean_over_seeds(of, "valid_accuracy").value for name, of in found.items()}
-    for name, of in found.items():
-        systems = name.removesuffix(TOGETHER).split(" + ")
-        parts = " and ".join(f"{of[0]['seed'] // len(systems)} models of {SYSTEMS[system]}" for system in systems)
+        if {run["language"] for run in of} != set(LANGUAGES[group]):
+            continue
+        systems = system.removesuffix(TOGETHER).split(" + ")
+        valid = 100 - mean_over_seeds(of, "valid_accuracy").value
+        parts = " and ".join(f"{of[0]['seed'] // len(systems)} models of {recipe(name, group)}" for name in systems)
         minutes = sum(run.get("processor_seconds", 0) for run in runs if run["system"] in systems) / 60
-        about = f"{parts} for each language, validation {valid[name]:.2f}, {minutes:.0f} processor minutes for all"
-        value = round(mean_over_seeds(of, "wer").value, 2)
-        if valid[name] == min(valid.values()):
-            yield Row(f"g2p-2021-{group}", f"jumok{TOGETHER}", value, "% WER", about)
+        about = f"{parts} for each language, validation {valid:.2f}, {minutes:.0f} processor minutes for all"
+        name = " and ".join(NAMES[name] for name in systems) + TOGETHER
+        yield Scored(name, mean_over_seeds(of, "wer").value, valid, about, {}, single=False)
+
+
+def group_rows(group: str, scored: Sequence[Scored]) -> Iterator[Row]:
+    """Rows of a group; "jumok" is the system that is best on the validation words, SINGLE the best single model."""
+    best = min(scored, key=lambda of: of.valid)
+    best_single = min((of for of in scored if of.single), key=lambda of: of.valid)
+    for of in scored:
+        if of is best:
+            row, name = f"g2p-2021-{group}", "jumok"
+        elif of is best_single:
+            row, name = f"g2p-2021-{group}", SINGLE
         else:
-            label = " and ".join(NAMES[system] for system in systems)
-            yield Row(f"words-g2p/{group}", label + TOGETHER, value, "% WER", about)
+            row, name = f"g2p-2021-{group}" if of.name == NAMES["all"] else f"words-g2p/{group}", of.name
+        yield Row(row, name, round(of.wer, 2), "% WER", of.about)
+        for language, value in of.languages.items():
+            yield Row(f"words-g2p/{language}", of.name, round(value, 2), "% WER", group)
 
 
 if __name__ == "__main__":

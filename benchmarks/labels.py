@@ -33,6 +33,12 @@ LABELS = {
         "attention on what is named": "mean attention on the named shape",
         "BLEU of captions of other images": "BLEU of captions of other images (baseline)",
     },
+    "claims_rounding": {
+        "as written": "jumok",
+        "as written, weights off by 10⁻⁶": "weights off by 10⁻⁶",
+        "dropout 0.0, loss at the end": "final loss",
+        "dropout 0.0, largest difference": "largest difference",
+    },
     "claims_fine_tuning": {
         "captions alone": "trained on captions",
         "then talks alone": "fine-tuned on talks",
@@ -160,7 +166,7 @@ LABELS = {
         "jumok, batches of one": "one text per batch",
         "95% within": "95th percentile",
     },
-    "small_cpu": {"minutes": "training time", "bleu": "quality"},
+    "small_cpu": {"minutes": "training time", "small-cpu": "BLEU on the test set"},
     "soak": {
         "answered": "answered",
         "lost": "accepted, but not answered",
