@@ -26,6 +26,8 @@ LEFT, RIGHT, BOTTOM = 66, 26, 66
 TITLE, TEXT, SMALL_TEXT = 15, 13, 11
 LETTER = 6.9
 """Width of a terminal cell of text."""
+MOST_MARKED = 60
+"""Points of a curve that have markers; those of longer ones would touch."""
 
 
 class Point(NamedTuple):
@@ -214,6 +216,8 @@ def _interval(curve: Curve, across: _Scale, up: _Scale, colour: str) -> Iterator
 def _curve(curve: Curve, across: _Scale, up: _Scale, number: int) -> Iterator[Shape]:
     places = [(across(point.x), up(point.y)) for point in curve.points]
     yield Line(places, _series(number), 2.2)
+    if len(places) > MOST_MARKED:
+        return
     for (x, y), point in zip(places, curve.points, strict=True):
         yield _marker(x, y, number, f"{curve.name}: {point.hint or f'{point.y:.4g}'}")
 
