@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from jumok.decoding.config import DecodingConfig
 from jumok.exchange.convert import read_foreign
 from jumok.tasks import TRANSLATION
 from jumok.tasks.translator import Translator
@@ -49,7 +50,10 @@ class Original(NamedTuple):
     def pieces(self, text: str, beam: int) -> list[str]:
         """What it writes."""
         ids = self.model.generate(
-            **self.tokenizer([text], return_tensors="pt"), num_beams=beam, max_length=LONGEST + 2
+            **self.tokenizer([text], return_tensors="pt"),
+            num_beams=beam,
+            max_length=LONGEST + 2,
+            early_stopping="never",
         )[0]
         return [piece for piece in self.names(ids) if piece not in ("<pad>", "</s>")]
 
@@ -63,7 +67,9 @@ def numbered(pieces: list[str], *, pad_first: bool) -> dict[str, int]:
     return {piece: id for id, piece in enumerate(dict.fromkeys(names))}
 
 
-def make_original(folder: Path, *, kind: str = "unigram", separate: bool = False, **settings: Any) -> Original:
+def make_original(
+    folder: Path, *, kind: str = "unigram", separate: bool = False, zero_pad: bool = False, **settings: Any
+) -> Original:
     """A small Marian model that has learnt a few sentences, so that its outputs end, saved by `transformers`."""
     folder.mkdir()
     source, target = (
@@ -90,13 +96,25 @@ def make_original(folder: Path, *, kind: str = "unigram", separate: bool = False
     model = transformers.MarianMTModel(config)
     model.final_logits_bias.normal_(std=0.3)
     learn(model, tokenizer, 80)
+    if zero_pad:
+        add_zero_pad(model, pad)
     model.generation_config.bad_words_ids = [[pad]]
+    model.generation_config.renormalize_logits = True
     model.save_pretrained(folder)
     return Original(folder, model.eval(), tokenizer)
 
 
+@torch.no_grad()
+def add_zero_pad(model: Any, pad: int) -> None:
+    """Make padding the likeliest token, as it is where all other biases are low."""
+    model.model.shared.weight[pad] = 0
+    model.final_logits_bias -= 8
+    model.final_logits_bias[0, pad] = 0
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "as OPUS-MT": {},
+    "padding of zeros": {"zero_pad": True},
     "relu without scaled embeddings": {"activation_function": "relu", "scale_embedding": False},
     "gelu and an odd width": {"activation_function": "gelu", "d_model": 28},
     "bpe": {"kind": "bpe"},
@@ -121,6 +139,16 @@ def test_an_imported_model_writes_the_tokens_that_transformers_writes(
 ) -> None:
     texts = TEXTS if beam == 1 else TEXTS[:3]
     assert_writes(imported, {text: original.pieces(text, beam) for text in texts}, beam, least=2)
+
+
+def test_ctranslate2_runs_an_imported_model(original: Original, imported: Translator) -> None:
+    pytest.importorskip("ctranslate2")
+    config = DecodingConfig(beam=4)
+    engine = imported.engines.ctranslate2(config, 1, watched=False)
+    assert engine is not None
+    sources = [imported.trained.tokenizers.source.encode(source)[1:] for source, _ in PAIRS]
+    found = engine.search(sources, config, 1, imported.trained.model.decoder.limit)
+    assert sum(hypotheses is not None for hypotheses in found) >= len(PAIRS) // 2
 
 
 def test_an_imported_tokenizer_cuts_texts_as_transformers_does(original: Original, imported: Translator) -> None:

@@ -97,7 +97,8 @@ class MarianFolder:
             zip((PAD, BOS, EOS, UNK), (self.config["pad_token_id"], start, ids["</s>"], ids["<unk>"]), strict=True)
         )
         rows = [*(specials[id] for id in range(SPECIALS)), *(ids[piece] for piece in pieces), *[ids["<unk>"]] * missing]
-        written = [id != BOS for id in range(len(rows) - missing)]
+        # Marian has no padding token: `transformers` adds it with a row of zeros, and renormalises without it.
+        written = [id not in (PAD, BOS) for id in range(len(rows) - missing)]
         return Vocabulary(torch.tensor(rows), (*written, *[False] * missing))
 
     def _recipe(self, tokenizers: TokenizerPair, tied: Tied) -> dict[str, Any]:
