@@ -2,17 +2,20 @@
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jumok.analysis.maps.record import record
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.decoding import static_search as module
 from jumok.decoding.beam import longest_outputs, nodes_of
 from jumok.decoding.precision import in_precision, search
 from jumok.decoding.static_search import recorded, rounded, searches_of, static_search
+from jumok.layers.recorded import is_recorded
 from jumok.models import (
     RnnDecoderConfig,
     RnnEncoderConfig,
@@ -232,12 +235,10 @@ def test_tensors_made_in_inference_mode_serve_a_search_outside_of_it():
     assert_same(*both(model, encoded(model), beam=2))
 
 
-def test_a_decoder_with_steps_of_its_own_in_training_or_watched_by_a_hook_has_no_static_state():
+def test_a_decoder_with_steps_of_its_own_or_in_training_has_no_static_state():
     decoder = transformer().decoder
     assert decoder.has_static_state()
     assert not decoder.train().has_static_state()
-    decoder.eval().layers[0].register_forward_hook(lambda *_: None)
-    assert not decoder.has_static_state()
     changed = transformer().decoder
     changed.__class__ = type("Changed", (type(changed),), {"advance": lambda self, state, tokens: None})
     assert not changed.has_static_state()
@@ -248,6 +249,22 @@ def test_sizes_are_rounded_up_to_few():
     sizes = [rounded(number, least=1) for number in range(1, 130)]
     assert all(size >= number for number, size in enumerate(sizes, 1))
     assert sorted(set(sizes)) == [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192]
+
+
+@pytest.mark.parametrize("make", [transformer, partial(recurrent, attention="dot")])
+def test_a_recorded_model_is_searched_as_it_is_and_not_as_graphs_or_a_copy(make):
+    model = make()
+    with record(model) as recording:
+        assert is_recorded(model.decoder)
+        assert in_precision(model, torch.bfloat16) is model
+        inputs = torch.randint(4, 9, (2, 5)), torch.ones(2, 5, dtype=torch.bool)
+        search(model, inputs, SPECIALS, DecodingConfig(beam=2, max_length=5, precision="bf16"))
+    assert all(len(runs[-1]) for runs in recording.calls.values())
+    assert len(recording.calls) == len(recording.layers)
+    assert not is_recorded(model)
+    assert in_precision(model, torch.bfloat16) is not model
+    model.decoder.register_forward_hook(lambda *_: None)
+    assert is_recorded(model)
 
 
 def test_a_copy_in_another_precision_follows_the_weights():

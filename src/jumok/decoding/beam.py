@@ -16,6 +16,7 @@ from torch import Tensor
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.specials import Hypothesis, Observer, Specials, Survivors
 from jumok.decoding.static_search import NotRecordedError, static_search
+from jumok.layers.recorded import is_recorded
 from jumok.models.encoder_decoder import Decoder, Encoding, State
 
 
@@ -100,10 +101,10 @@ def beam_search(
 
 
 def _is_static(decoder: Decoder, encoding: Encoding) -> bool:
-    """Whether the search runs on a GPU, with a decoder that has a static state."""
+    """Whether the search runs on a GPU, with a decoder that has a static state and is not recorded."""
     if not encoding.states.is_cuda or not len(encoding.states) or torch.is_autocast_enabled("cuda"):
         return False
-    return decoder.has_static_state()
+    return decoder.has_static_state() and not is_recorded(decoder)
 
 
 def longest_outputs(decoder: Decoder, encoding: Encoding, config: DecodingConfig) -> Int[Tensor, " sentence"]:

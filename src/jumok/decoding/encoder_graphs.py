@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jumok.decoding.static_search import recorded, rounded
+from jumok.layers.recorded import is_recorded
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.transformer.encoder import TransformerEncoder
 
@@ -59,8 +60,7 @@ def encode(encoder: Callable[..., Encoding], *inputs: Tensor) -> Encoding:
 
 
 def _is_plain(encoder: nn.Module) -> bool:
-    watched = any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
-    return not (encoder.training or watched or torch.is_autocast_enabled("cuda"))
+    return not (encoder.training or is_recorded(encoder) or torch.is_autocast_enabled("cuda"))
 
 
 def _record(encoder: Callable[..., Encoding], source: Tensor, visible: Tensor) -> EncoderGraph | None:

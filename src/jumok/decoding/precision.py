@@ -12,6 +12,7 @@ from jumok.decoding.beam import beam_search
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.encoder_graphs import encode
 from jumok.decoding.specials import Hypothesis, Observer, Specials
+from jumok.layers.recorded import is_recorded
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -56,9 +57,12 @@ def precision_of(config: DecodingConfig, model: nn.Module) -> torch.dtype:
 
 
 def in_precision(model: Model, dtype: torch.dtype) -> Model:
-    """The model, or its copy in another precision, which is kept and given the weights as they are now."""
+    """The model, or its copy in another precision, which is kept and given the weights as they are now.
+
+    A recorded model runs in the precision of its weights, because nothing listens to the modules of a copy.
+    """
     weight = next(model.parameters())
-    if weight.dtype == dtype:
+    if weight.dtype == dtype or is_recorded(model):
         return model
     copy = _copies.get(model)
     if copy is None or (there := next(copy.parameters())).dtype != dtype or there.device != weight.device:

@@ -22,6 +22,7 @@ from jumok.decoding.exported import FOLDER, exported, weights_digest
 from jumok.decoding.int8_rnn import can_quantise, quantised, with_vocabulary, works_here
 from jumok.decoding.shortlist import FILE, Shortlist, read_shortlist
 from jumok.errors import ArgumentError, DataError, JumokError
+from jumok.layers.recorded import is_recorded
 from jumok.model_folder import BUNDLED
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.ensemble import EnsembleEncoder
@@ -63,8 +64,7 @@ class CpuEngines:
         asked = config.engine == "ctranslate2"
         if config.engine == "jumok" or not (asked or self.is_loaded) or config.precision in ("fp16", "bf16"):
             return None
-        # A hook, such as that of `jumok.record`, needs the modules to run.
-        is_ours = watched or not can_search(config, n_best) or _has_hooks(self.model)
+        is_ours = watched or not can_search(config, n_best) or is_recorded(self.model)
         if is_ours and not asked:
             return None
         reason = self._why_not()
@@ -86,7 +86,7 @@ class CpuEngines:
         weight = next(self.model.parameters())
         if config.precision != "int8" or watched or weight.device.type != "cpu" or weight.dtype != torch.float32:
             return None
-        if not can_quantise(self.model) or _has_hooks(self.model) or not works_here():
+        if not can_quantise(self.model) or is_recorded(self.model) or not works_here():
             return None
         changes = self._changes()
         if self.small is None or self.small[0] != changes:
@@ -196,7 +196,3 @@ def hash_of(text: str) -> str:
     import hashlib
 
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _has_hooks(model: torch.nn.Module) -> bool:
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -179,7 +179,7 @@ class TransformerDecoder(Decoder):
         return self._hidden(self._normed(x), state.copies, cross, own), state
 
     def has_static_state(self) -> bool:
-        """Not in training, and not with overridden steps, replaced modules or hooks."""
+        """Not in training, and not with overridden steps or replaced modules."""
         names = ("start", "advance", "step")
         own_steps = any(getattr(type(self), name) is not getattr(TransformerDecoder, name) for name in names)
         parts = [
@@ -189,8 +189,7 @@ class TransformerDecoder(Decoder):
             for part in attention.children()
         ]
         plain = all(type(part) in (nn.Linear, RotaryPositions) for part in parts)
-        watched = any(part._forward_hooks or part._forward_pre_hooks for part in self.modules())
-        return plain and not (self.training or own_steps or watched)
+        return plain and not (self.training or own_steps)
 
     def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> TransformerStaticState:
         """The state before the first token."""
