@@ -70,9 +70,37 @@ def test_a_folder_makes_its_shortlist_from_its_training_text_once(tmp_path: Path
     assert (tmp_path / "shortlist.txt").stat().st_ctime_ns == written
 
 
-def engines_of(trained: TrainedTranslator, folder: Path, **data: Any) -> CpuEngines:
-    """The engines of a model in a folder, with other settings of its data."""
-    return CpuEngines(trained.model, trained.tokenizers, replace(trained.recipe.data, **data), folder)
+def engines_of(trained: TrainedTranslator, folder: Path, start_from: str = "", **data: Any) -> CpuEngines:
+    """The engines of a model in a folder, with other settings of its data and another model that it started from."""
+    recipe = trained.recipe
+    training = replace(recipe.training, start_from=start_from)
+    recipe = replace(recipe, training=training, data=replace(recipe.data, **data))
+    return CpuEngines(trained.model, trained.tokenizers, recipe, folder)
+
+
+def test_the_shortlist_of_a_fine_tuned_model_is_joined_to_that_of_its_start_and_there_is_none_without_it(
+    tmp_path: Path,
+) -> None:
+    trained = jumok.load(BUNDLED, device="cpu").trained
+    start, tuned = tmp_path / "start", tmp_path / "tuned"
+    for folder, ids in ((start, range(4, 40)), (tuned, range(30, 70))):
+        (folder / "data").mkdir(parents=True)
+        rows = [[[BOS, *random.Random(row).sample(ids, 5), EOS]] * 2 for row in range(60)]
+        write_dataset(folder / "data/train.store", rows, size=200_000)
+    assert engines_of(trained, tuned, str(start)).shortlist() is None
+    assert engines_of(trained, tuned, str(tmp_path / "gone")).shortlist() is None
+    first, alone = (engines_of(trained, folder).shortlist() for folder in (start, tuned))
+    (tuned / "shortlist.txt").unlink()
+    both = engines_of(trained, tuned, str(start)).shortlist()
+    assert first is not None
+    assert alone is not None
+    assert both is not None
+    assert both.always == first.always | alone.always
+    for piece in range(4, 70):
+        assert set(both.likely[piece]) == {*first.likely.get(piece, ()), *alone.likely.get(piece, ())}
+    saved = engines_of(trained, tuned, str(tmp_path / "gone")).shortlist()
+    assert saved is not None
+    assert saved.likely == both.likely
 
 
 def test_a_mixture_of_corpora_makes_one_shortlist_whatever_an_earlier_run_left_beside_it(tmp_path: Path) -> None:

@@ -33,6 +33,14 @@ class Shortlist:
         target_ids = self.always.union(*(self.likely.get(piece, ()) for piece in pieces))
         return torch.tensor(sorted(target_ids))
 
+    def __or__(self, other: "Shortlist") -> "Shortlist":
+        """What either has."""
+        pieces = self.likely.keys() | other.likely.keys()
+        likely = {piece: (*self.likely.get(piece, ()), *other.likely.get(piece, ())) for piece in pieces}
+        return Shortlist(
+            self.always | other.always, {piece: tuple(dict.fromkeys(ids)) for piece, ids in likely.items()}
+        )
+
     def text(self, tokenizers: TokenizerPair) -> str:
         """The lines of the file."""
         source, target = tokenizers.source.pieces, tokenizers.target.pieces

@@ -14,7 +14,6 @@ from jumok.analysis.alignment.shortlist import MOST_PAIRS, ROUNDS, make_shortlis
 from jumok.data import TokenizerPair
 from jumok.data.dataset import Dataset
 from jumok.data.prepare import train_stores
-from jumok.data.sources import DataConfig
 from jumok.decoding.config import DecodingConfig, Precision
 from jumok.decoding.ctranslate2_engine import SHORTLIST, CTranslate2Engine, can_search, is_installed, why_it_fails
 from jumok.decoding.ctranslate2_model import why_not, write_model
@@ -29,6 +28,7 @@ from jumok.models.ensemble import EnsembleEncoder
 from jumok.models.rnn.decoder import RnnDecoder
 from jumok.progress import ProgressBars
 from jumok.screen import to_screen
+from jumok.tasks.recipes import TranslationRecipe
 
 TRAINING_TEXT = "data"
 """The folder of the prepared training text in a model folder."""
@@ -45,8 +45,10 @@ class Refused(NamedTuple):
 class CpuEngines:
     """The engines of one loaded model, each made when it is first needed and again when its weights have changed."""
 
-    def __init__(self, model: EncoderDecoder, tokenizers: TokenizerPair, data: DataConfig, folder: Path | None) -> None:
-        self.model, self.tokenizers, self.data = model, tokenizers, data
+    def __init__(
+        self, model: EncoderDecoder, tokenizers: TokenizerPair, recipe: TranslationRecipe, folder: Path | None
+    ) -> None:
+        self.model, self.tokenizers, self.recipe = model, tokenizers, recipe
         self.folder = None if folder is None or folder.resolve() == BUNDLED.resolve() else folder
         self.is_loaded = folder is not None
         self.made: dict[Precision, tuple[int, CTranslate2Engine | Refused]] = {}
@@ -156,17 +158,26 @@ class CpuEngines:
         return [hash_of("\n".join(side.pieces)) for side in self.tokenizers]
 
     def shortlist(self) -> Shortlist | None:
-        """The shortlist in the model's folder, made now if the training text is still there."""
+        """The shortlist in the model's folder, made now if the training text is still there.
+
+        The text of fine-tuning lacks words that the model learnt before, so that its shortlist is joined to that of the
+        model it started from; without that one there is none.
+        """
         if self.folder is None:
             return None
-        path, texts = self.folder / FILE, train_stores(self.folder / TRAINING_TEXT, self.data)
+        path, texts = self.folder / FILE, train_stores(self.folder / TRAINING_TEXT, self.recipe.data)
         if (known := read_shortlist(path, self.tokenizers)) is not None or not all(text.exists() for text in texts):
             return known
+        start_from, started = self.recipe.training.start_from, None
+        if start_from and (started := read_shortlist(Path(start_from) / FILE, self.tokenizers)) is None:
+            return None
         to_screen(f"finding the likely translations of every word in {texts[0].parent}, once")
         try:
             made = shortlist_of([Dataset(text) for text in texts], self.tokenizers)
         except (DataError, ValueError):
             return None  # not the text of this model, or damaged: the engine considers every word
+        if started is not None:
+            made = made | started
         with suppress(DataError):  # a folder that cannot be written to
             made.write(path, self.tokenizers)
         return made

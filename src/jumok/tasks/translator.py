@@ -141,7 +141,7 @@ class Translator(TextGenerator):
         super().__init__(trained)
         self.batch_tokens = batch_tokens
         path = None if folder is None else Path(folder)
-        self.engines = CpuEngines(trained.model, trained.tokenizers, trained.recipe.data, path)
+        self.engines = CpuEngines(trained.model, trained.tokenizers, trained.recipe, path)
         self.voters = [Translator(voter, batch_tokens=batch_tokens) for voter in trained.voters]
 
     @property
