@@ -57,6 +57,19 @@ def test_frozen_parts_keep_their_weights(tmp_path: Path) -> None:
     assert any(not torch.equal(after[name], before[name].to(after[name].dtype)) for name in after)
 
 
+def test_a_table_that_encoder_and_decoder_share_is_frozen_with_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = recipe(tmp_path, learning_rate=1e-2, freeze=["decoder"])
+    jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    wanted = 'training.freeze = ["decoder"] also freezes encoder.tokens.embedding.table: the weights are shared'
+    assert wanted in capsys.readouterr().err
+    before, after = (weights_of(jumok.load(at, device="cpu").trained.model) for at in (BUNDLED, tmp_path / "run"))
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    assert changed
+    assert all(name.startswith(("encoder.layers.", "encoder.norm.")) for name in changed)
+
+
 def test_a_part_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="names no weights"):
         jumok.train(recipe(tmp_path, freeze=["lm_head"]), out=tmp_path / "run", device="cpu", draw=False)
@@ -101,11 +114,11 @@ def test_unknown_text_is_not_blamed_on_settings_of_a_vocabulary_that_is_kept(
     assert "raise tokenizer" not in said
 
 
-@pytest.mark.parametrize("freeze", ["encoder", "encoder.tokens", "encoder.tokens.embedding.table"])
+@pytest.mark.parametrize("freeze", ["encoder", "encoder.tokens", "encoder.tokens.embedding.table", "decoder"])
 def test_a_new_tag_needs_an_embedding_that_learns(tmp_path: Path, freeze: str) -> None:
     tables = recipe(tmp_path, freeze=[freeze], learning_rate=1e-2)
     tables["data"] |= {"tag": "<fruit>"}
-    with pytest.raises(ConfigError, match=r"<fruit> is new .* freeze encoder.layers .*instead$"):
+    with pytest.raises(ConfigError, match=rf"<fruit> is new .* freeze {freeze[:7]}.layers .*instead$"):
         jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
     assert not (tmp_path / "run" / "data").exists()
     tables["training"]["freeze"] = ["encoder.layers"]

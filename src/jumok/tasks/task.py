@@ -1,7 +1,7 @@
 """The interface of a task, such as translation, to training, model folders and commands."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -289,14 +289,30 @@ def read_trained(
 
 
 def freeze(model: nn.Module, parts: Sequence[str]) -> None:
-    """Keep the weights of some parts of a model as they are."""
+    """Keep the weights of some parts of a model as they are, those that they share with other parts too."""
     for part in parts:
-        frozen = [weight for name, weight in model.named_parameters() if name == part or name.startswith(f"{part}.")]
+        frozen = [weight for name, weight in _all_names(model) if _is_in(name, part)]
         if not frozen:
             names = ", ".join(name for name, _ in model.named_children())
             raise ConfigError(f'training.freeze = ["{part}"] names no weights of the model, whose parts are {names}')
         for weight in frozen:
             weight.requires_grad_(False)
+
+
+def frozen_elsewhere(model: nn.Module, parts: Sequence[str]) -> list[str]:
+    """The names outside of these parts of weights that are frozen with them, because they are shared."""
+    outside = {name: weight for name, weight in _all_names(model) if not any(_is_in(name, part) for part in parts)}
+    frozen = {id(weight) for name, weight in _all_names(model) if name not in outside}
+    return [name for name, weight in outside.items() if id(weight) in frozen]
+
+
+def _all_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The weights by name; one that is shared has several."""
+    return model.named_parameters(remove_duplicate=False)
+
+
+def _is_in(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part}.")
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Translation: recipes with a section [data], trained on pairs of sentences and validated by translating."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.tasks.task import RunContext, Task, TaskData, freeze, parameters
+from jumok.tasks.task import RunContext, Task, TaskData, freeze, frozen_elsewhere, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
@@ -96,6 +97,9 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             with torch.device("meta"):  # names without contents
                 model = build(recipe.encoder, recipe.decoder)
             freeze(model, recipe.training.freeze)
+            if shared := frozen_elsewhere(model, recipe.training.freeze):
+                named = json.dumps(recipe.training.freeze)
+                run.say(f"training.freeze = {named} also freezes {' and '.join(shared)}: the weights are shared")
             self._check_new_symbols(recipe, given, model)
         _with_own_tokenizer(recipe, given)  # which refuses what does not fit its kind
         if not run.resumed:
@@ -210,16 +214,23 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
 
     def _check_new_symbols(self, recipe: TranslationRecipe, given: TokenizerPair | None, model: EncoderDecoder) -> None:
         """Refuse to freeze the embedding of the source where a symbol is new, whose vector would stay random."""
-        folder, embedding = recipe.training.start_from, model.encoder.embedding
-        if not folder or given is None or embedding.table.requires_grad:
+        folder, table = recipe.training.start_from, model.encoder.embedding.table
+        if not folder or given is None or table.requires_grad:
             return
         known = _tokenizers_in(folder).source.pieces
         if new := given.source.pieces[len(known) :]:
-            others = [name for name, part in model.encoder.named_children() if embedding not in part.modules()]
+            names = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is table]
+            sides = dict.fromkeys(name.split(".")[0] for name in names if name.startswith(recipe.training.freeze))
+            others = [
+                f"{side}.{name}"
+                for side in sides
+                for name, part in model.get_submodule(side).named_children()
+                if all(weight is not table for weight in part.parameters())
+            ]
             raise ConfigError(
                 f"{new[0]} is new to the vocabulary of {folder} and must be learnt, but training.freeze = "
                 f"{list(recipe.training.freeze)} freezes the embedding of the source; freeze "
-                f"{' and '.join(f'encoder.{name}' for name in others)} instead"
+                f"{' and '.join(others)} instead"
             )
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
