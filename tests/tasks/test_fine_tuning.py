@@ -149,6 +149,14 @@ def test_pairs_that_are_longer_than_the_positions_of_the_model_are_left_out(tmp_
         jumok.train(further | {"filter": {"max_length": 20}}, out=tmp_path / "longer", device="cpu", draw=False)
 
 
+def test_fine_tuning_on_short_texts_does_not_lower_the_longest_source(tmp_path: Path) -> None:
+    run = jumok.train(recipe(tmp_path), out=tmp_path / "run", device="cpu", draw=False)
+    start = jumok.load(BUNDLED, device="cpu")
+    assert run.model.longest == start.longest > 10
+    chosen = jumok.train(recipe(tmp_path) | {"decoding": {"max_source": 9}}, out=tmp_path / "chosen", device="cpu")
+    assert chosen.model.longest == 9
+
+
 def test_a_folder_to_start_from_must_hold_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         jumok.train(recipe(tmp_path, start_from=str(tmp_path)), out=tmp_path / "run", device="cpu", draw=False)

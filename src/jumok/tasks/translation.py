@@ -21,7 +21,7 @@ from jumok.data.prepare import kept_input, why_outdated
 from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import SHOWN_TAGS, TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.model_folder import TOKENIZERS, WEIGHTS, ModelFolder, read_folder
+from jumok.model_folder import TOKENIZERS, WEIGHTS, ModelFolder, read_folder, recipe_tables
 from jumok.models.build import build_model
 from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
@@ -370,10 +370,16 @@ def held_out_pairs(recipe: TranslationRecipe, prepared: PreparedText) -> HeldOut
 
 
 def _for_use(recipe: TranslationRecipe, prepared: PreparedText) -> TranslationRecipe:
-    """The recipe that is saved with the model: decoding.max_source defaults to the longest source of the training."""
+    """The recipe that is saved with the model: decoding.max_source defaults to the longest source of the training.
+
+    The training of a model that this one started from counts as well.
+    """
     if recipe.decoding.max_source:
         return recipe
-    return replace(recipe, decoding=replace(recipe.decoding, max_source=prepared.longest_source))
+    folder, longest = recipe.training.start_from, prepared.longest_source
+    if folder:
+        longest = max(longest, recipe_tables(folder).get("decoding", {}).get("max_source", 0))
+    return replace(recipe, decoding=replace(recipe.decoding, max_source=longest))
 
 
 def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) -> TranslationRecipe:
