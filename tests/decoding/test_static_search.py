@@ -90,6 +90,12 @@ def test_a_transformer_finds_the_same_hypotheses(positions, settings):
     assert_same(*both(model, encoded(model), **settings))
 
 
+@pytest.mark.parametrize("longest", [9, 33, 100])
+def test_learned_positions_need_not_be_as_many_as_the_steps_that_fit_into_the_caches(longest):
+    model = transformer(positions="learned", longest=longest)
+    assert_same(*both(model, encoded(model), beam=3, max_length=200, max_ratio=100.0))
+
+
 @pytest.mark.parametrize(
     "kind",
     [

@@ -35,6 +35,7 @@ class Parts(Protocol):
     output: nn.Linear
     copying: CopyAttention | None
     width: int
+    limit: int | None
 
 
 class LayerCache:
@@ -81,7 +82,7 @@ class TransformerStaticState(StaticState):
         self.ancestry = torch.zeros(sentences, beam, capacity, dtype=torch.int32, device=device)
         self.positions = torch.zeros(sentences, dtype=torch.long, device=device)
         # Sinusoids and learned vectors are the same for every token: one table instead of some ten kernels a step.
-        self.table = decoder.output.weight.new_empty(capacity, decoder.width) if self._adds_positions else None
+        self.table = decoder.output.weight.new_zeros(capacity, decoder.width) if self._adds_positions else None
         self.begin(encoding)
 
     @property
@@ -104,7 +105,8 @@ class TransformerStaticState(StaticState):
         self.ancestry.zero_()
         self.positions.zero_()
         if self.table is not None:
-            self.table.copy_(self.decoder.tokens.positions(torch.zeros_like(self.table)))
+            within = self.table[: self.decoder.limit]  # the capacity is rounded up, and learned positions may be fewer
+            within.copy_(self.decoder.tokens.positions(torch.zeros_like(within)))
 
     @torch.no_grad()
     def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
