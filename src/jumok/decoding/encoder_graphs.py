@@ -1,8 +1,9 @@
 """A Transformer encoder as CUDA graphs, because launching its kernels takes the host longer than the GPU takes."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -29,38 +30,48 @@ class EncoderGraph(NamedTuple):
 
 Graphs = OrderedDict[tuple[int, int], EncoderGraph | None]
 _graphs: "WeakKeyDictionary[nn.Module, Graphs]" = WeakKeyDictionary()
+_lock = threading.Lock()
+"""Held from writing what a graph reads until what it wrote is copied: all threads share the tensors of a graph."""
 
 
 def encode(encoder: Callable[..., Encoding], *inputs: Tensor) -> Encoding:
-    """encoder(*inputs); from a graph, it stays valid until the encoder is called again."""
-    if not (type(encoder) is TransformerEncoder and inputs[0].is_cuda and inputs[0].numel() and _is_plain(encoder)):
+    """encoder(*inputs), from a graph where there is one."""
+    if not _has_graphs(encoder, inputs[0]):
         return encoder(*inputs)
-    source, visible = inputs
+    with torch.inference_mode(False), torch.no_grad():
+        encoding = _replayed(cast(TransformerEncoder, encoder), *inputs)
+        return encoder(*inputs) if encoding is None else encoding
+
+
+def _has_graphs(encoder: object, source: Tensor) -> bool:
+    if type(encoder) is not TransformerEncoder or not source.is_cuda or not source.numel():
+        return False
+    return not (encoder.training or is_recorded(encoder) or torch.is_autocast_enabled("cuda"))
+
+
+def _replayed(encoder: TransformerEncoder, source: Tensor, visible: Tensor) -> Encoding | None:
+    """The encoding by the graph of this shape; None if it cannot be recorded."""
     (rows, items), limit = source.shape, encoder.limit
     length = rounded(items, least=16)
     shape = rounded(rows, least=1), length if limit is None else max(items, min(length, limit))
-    with torch.inference_mode(False), torch.no_grad():
+    padding = (0, shape[1] - items, 0, shape[0] - rows)
+    source, visible = F.pad(source, padding), F.pad(visible, padding)
+    with _lock:
         graphs = _graphs.setdefault(encoder, OrderedDict())
-        padding = (0, shape[1] - items, 0, shape[0] - rows)
-        source, visible = F.pad(source, padding), F.pad(visible, padding)
         graph = graphs[shape] if shape in graphs else _record(encoder, source, visible)
         graphs[shape] = graph
         graphs.move_to_end(shape)
         if len(graphs) > MOST_GRAPHS:
             graphs.popitem(last=False)
         if graph is None:
-            as_written: Encoding = encoder(*inputs)
-            return as_written
+            return None
         graph.source.copy_(source)
         graph.visible.copy_(visible)
         graph.graph.replay()
-    states, visible, summary, tokens = graph.encoding
-    assert tokens is not None
-    return Encoding(states[:rows, :items], visible[:rows, :items], summary[:rows], tokens[:rows, :items])
-
-
-def _is_plain(encoder: nn.Module) -> bool:
-    return not (encoder.training or is_recorded(encoder) or torch.is_autocast_enabled("cuda"))
+        states, visible, summary, tokens = graph.encoding
+        assert tokens is not None
+        parts = states[:rows, :items], visible[:rows, :items], summary[:rows], tokens[:rows, :items]
+        return Encoding(*(part.clone() for part in parts))
 
 
 def _record(encoder: Callable[..., Encoding], source: Tensor, visible: Tensor) -> EncoderGraph | None:

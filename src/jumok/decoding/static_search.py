@@ -102,24 +102,28 @@ class Search:
             self.graphs = [recorded(part, pool) for part in (self._begin, self._step)]
 
 
+_recording = threading.Lock()
+"""Held by the thread that records a graph: all threads share the generator of random numbers."""
+
+
 def recorded(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     """The work, which draws no random numbers, as a graph; it runs on the current stream, which is not the default one.
 
     A recording that breaks off, as for lack of memory, spoils the state of the generator of random numbers. It gets a
     state of its own, so that training can go on.
     """
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    state = generator.graphsafe_get_state()
-    generator.graphsafe_set_state(generator.clone_state())
-    graph = torch.cuda.CUDAGraph()
-    try:
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    generator, graph = torch.cuda.default_generators[torch.cuda.current_device()], torch.cuda.CUDAGraph()
+    with _recording:
+        state = generator.graphsafe_get_state()
+        generator.graphsafe_set_state(generator.clone_state())
         try:
-            work()
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
         finally:
-            graph.capture_end()
-    finally:
-        generator.graphsafe_set_state(state)
+            generator.graphsafe_set_state(state)
     return graph
 
 
