@@ -194,6 +194,14 @@ def test_a_tag_that_the_model_does_not_have_is_a_warning(opus: Original, tmp_pat
     assert "no tag >>xyz<<" in well("look", out, ">>xyz<< two men", "--json").err
 
 
+def test_an_export_to_onnx_gives_the_ids_of_tags(opus: Original, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    translator = imported_translator(opus.folder, tmp_path / "imported")
+    well("export", tmp_path / "imported", "--to", "onnx", "--out", tmp_path / "exported")
+    symbols = json.loads((tmp_path / "exported/model.json").read_text())["symbols"]
+    assert [symbols[">>deu<<"]] == translator.trained.tokenizers.source.encode(">>deu<<")[1:-1]
+
+
 def test_the_server_lists_the_target_languages_of_a_model(opus: Original, tmp_path: Path) -> None:
     translator = imported_translator(opus.folder, tmp_path / "imported")
     assert translator.language_choices == ([], ["deu"])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from jumok.data import BOS, EOS, PAD, Tokenizer
+from jumok.data import BOS, EOS, PAD, Tokenizer, TokenizerPair
 from jumok.errors import ModelError
 from jumok.exchange.onnx_graph import HIDDEN, OnnxGraph, onnx
 from jumok.exchange.onnx_rnn import RnnStep, rnn_encoder
@@ -118,7 +118,7 @@ def _description(trained: TrainedTranslator, step: Any) -> dict[str, Any]:
         "eos": EOS,
         "first": _first(tokenizers.target),
         "source_first": _first(tokenizers.source),
-        "symbols": {name: tokenizers.source.pieces.index(name) for name in sorted(tokenizers.source.symbols.all)},
+        "symbols": _symbols(tokenizers),
         "beam": decoding.beam,
         "length_penalty": decoding.length_penalty,
         "max_length": min([decoding.max_length, *(limit - 1 for limit in limits)]),
@@ -128,6 +128,12 @@ def _description(trained: TrainedTranslator, step: Any) -> dict[str, Any]:
             for side, tokenizer in zip(("source", "target"), tokenizers, strict=True)
         },
     }
+
+
+def _symbols(tokenizers: TokenizerPair) -> dict[str, int]:
+    """The ids of tags and features."""
+    pieces = tokenizers.source.pieces
+    return {name: pieces.index(name) for name in sorted({*tokenizers.source.symbols.all, *tokenizers.tags})}
 
 
 def _first(tokenizer: Tokenizer) -> int | None:
