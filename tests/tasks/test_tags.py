@@ -3,13 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import jumok
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.word_attention import AlignmentHead
+from jumok.data import Pair
+from jumok.data.word_links import format_word_links
 from jumok.errors import ArgumentError
 from jumok.model_folder import BUNDLED
 from jumok.models.weights import weights_of, with_new_rows
+from support.commands import jumok as jumok_command
+from support.commands import well
+from support.serving import serving
 
 pytestmark = pytest.mark.slow
 OLD = [("a red apple", "빨간 사과"), ("two green pears", "초록 배 두 개"), ("a blue sky", "파란 하늘")]
@@ -65,7 +73,8 @@ def test_a_mixture_resumes_exactly_and_learns_what_a_tag_means(tmp_path: Path) -
 @pytest.fixture(scope="module")
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("tagged")
-    return jumok.train(recipe(folder), out=folder / "run", device="cpu", draw=False).model
+    jumok.train(recipe(folder), out=folder / "run", device="cpu", draw=False)
+    return jumok.load(folder / "run", device="cpu")
 
 
 def test_a_tag_is_named_with_or_without_its_brackets_and_stands_in_the_map(tagged: Any) -> None:
@@ -81,6 +90,36 @@ def test_every_part_of_a_long_text_begins_with_the_tag(tagged: Any) -> None:
     (long,) = tagged.translate(["the red heart. two blue veins. the red heart."], tag="medical", max_source=8)
     assert len(long.pieces) > 1
     assert all(part.source.startswith("<medical> ") for part in long.pieces)
+
+
+def test_a_pair_is_aligned_with_a_tag_that_the_links_do_not_count(tagged: Any) -> None:
+    trained, head = tagged.trained, AlignmentHead(0, 0, shift=False)
+    pair = Pair("two blue veins", "파란 정맥 두 개")
+    for tokens in (False, True):
+        aligner = Aligner(trained.model, trained.tokenizers, head, tokens=tokens, tag="<medical>")
+        (found,) = aligner.weights([pair])
+        source, target = aligner.units(pair)
+        assert found.shape == (len(target), len(source))
+        assert found.sum(-1) == pytest.approx(1.0, abs=1e-5)
+    shown = tagged.attention(*pair, tag="medical").weights[0, 0, :-1, 1:-1].numpy()
+    (found,) = aligner._replace(tokens=False).weights([pair])
+    assert np.allclose(found, shown / shown.sum(-1, keepdims=True), atol=1e-5)
+    assert aligner.align([Pair("", "개")]) == [set()]
+
+
+def test_align_and_the_server_take_a_tag(tagged: Any, tmp_path: Path) -> None:
+    folder, pair = tagged.engines.folder, {"source": "two blue veins", "target": "파란 정맥 두 개"}
+    options = ["--layer", "0", "--head", "0", "--no-shift"]
+    text = f"{pair['source']} ||| {pair['target']}\n"
+    aligned = well("align", folder, "--source", "-", "--tag", "medical", *options, stdin=text).out
+    aligner = Aligner(tagged.trained.model, tagged.trained.tokenizers, AlignmentHead(0, 0, False), tag="<medical>")
+    assert aligned.strip() == format_word_links(aligner.align([Pair(**pair)])[0])
+    assert "no tag 'legal'" in jumok_command("align", folder, "--source", "-", "--tag", "legal", stdin=text).err
+    with serving({"model": folder}) as live:
+        answer = live.post("/api/align", pair | {"tag": "medical"}).json
+        assert answer["source"] == pair["source"].split()
+        assert all(link[0] < 3 for link in answer["links"])
+        assert live.post("/api/align", pair | {"tag": "legal"}).status == 422
 
 
 def test_an_unknown_tag_is_refused_with_the_known_ones(tagged: Any) -> None:

@@ -11,7 +11,7 @@ from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.statistical import ROUNDS, align_text
 from jumok.analysis.alignment.statistical import THRESHOLD as TEXT_THRESHOLD
 from jumok.analysis.alignment.word_pairs import LONGEST, is_long
-from jumok.cli.arguments import PAIRS, ColumnNames, Device, FromLanguage, ToLanguage, is_same_file, parse_columns
+from jumok.cli.arguments import PAIRS, ColumnNames, Device, FromLanguage, Tag, ToLanguage, is_same_file, parse_columns
 from jumok.cli.output import print_json, print_table, say
 from jumok.data import Pair, read_pairs
 from jumok.data.word_links import Link, format_word_links
@@ -50,6 +50,7 @@ def align(
     source: Source = "-",
     target: Target = None,
     columns: ColumnNames = None,
+    tag: Tag = None,
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
     reverse: Reverse = None,
@@ -73,7 +74,7 @@ def align(
     """
     choices: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
     dev_files = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
-    languages = {"from": from_language, "to": to_language}
+    languages = {"tag": tag, "from": from_language, "to": to_language}
     _check(model, {"reverse": reverse, **choices, "tokens": tokens or None, **dev_files, **languages}, threshold)
     pairs = _read_pairs(source, target, columns)
     gold_links = None if gold is None else read_gold_links(gold, pairs)
@@ -85,7 +86,7 @@ def align(
             choices |= {"threshold": threshold, "tokens": tokens}
             given = {name: value for name, value in choices.items() if value is not None}
             dev = _development(dev_source, dev_target, dev_gold)
-            options = AlignmentOptions(**given, languages=(from_language, to_language))
+            options = AlignmentOptions(**given, languages=(from_language, to_language), tag=tag)
             aligner = make_aligner(model, reverse, options, pairs, dev=dev, device=device, say=say, watch=bars)
             alignments = aligned(aligner, pairs)
         alignments = bars(alignments, "aligning", len(pairs))

@@ -212,6 +212,8 @@ class AlignmentJob(UnsplitJob):
     model: ServedModel[Translator]
     layer: int | None = None
     head: int | None = None
+    tag: str = ""
+    """A tag of the model in front of every source."""
 
     def size(self, pair: Pair) -> int:
         """The number of tokens of both sides."""
@@ -220,4 +222,4 @@ class AlignmentJob(UnsplitJob):
     def __call__(self, pairs: list[Pair], check: CancelCheck) -> list[set[Link]]:
         """The links of every pair."""
         check()
-        return self.model.aligner_with(self.layer, self.head).align(pairs)
+        return self.model.aligner_with(self.layer, self.head)._replace(tag=self.tag).align(pairs)

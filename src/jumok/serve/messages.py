@@ -153,6 +153,7 @@ class AlignRequest(Message):
         Field(ge=0, description="The head to align with, counted from 0; a layer alone uses the mean of its heads."),
     ] = None
     model: ModelName = None
+    tag: TagName = None
     from_language: FromLanguage = None
     to_language: ToLanguage = None
 

@@ -105,12 +105,13 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
         model = await service.translator_between(body.model, languages_of(body))
         service.limits.check_texts([body.source, body.target])
         model.check_attention()
-        model.generator.check_source(body.source)
+        model.generator.check_source(model.generator.tagged(body.source, body.tag))
+        tag = "" if body.tag is None else model.generator.tag_named(body.tag)
         model.output_ids(body.target)
         model.check_head(body.layer, body.head)
         await run_in_threadpool(getattr, model, "aligner")  # the first time takes seconds, outside the queue
         pair = Pair(body.source, body.target)
-        (links,) = await service.results(request, AlignmentJob(model, body.layer, body.head), [pair])
+        (links,) = await service.results(request, AlignmentJob(model, body.layer, body.head, tag), [pair])
         return AlignAnswer.of(model, pair, links, model.aligner_with(body.layer, body.head).head)
 
     return router

@@ -43,6 +43,8 @@ class AlignmentOptions(NamedTuple):
     """Align tokens instead of words; None aligns tokens if the tokenizer is character-level."""
     languages: Languages = ANY
     """The languages of source and target, for a multilingual model."""
+    tag: str | None = None
+    """A tag of the model in front of every source; one of opposite direction gets none."""
 
     def check(self) -> None:
         """Refuse unknown methods before anything is loaded."""
@@ -69,26 +71,27 @@ def make_aligner(
 ) -> Aligner | TwoWayAligner:
     """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`."""
     options.check()
-    forward = TRANSLATION.load(model, device=device).between(*options.languages).trained
+    translator = TRANSLATION.load(model, device=device).between(*options.languages)
+    forward, tag = translator.trained, "" if options.tag is None else translator.tag_named(options.tag)
     if options.tokens is None:
         options = options._replace(tokens=forward.tokenizers.of_letters)
     if options.tokens:
         say(f"the numbers count tokens, from 0: {_kinds_of_tokens(forward)}; --words counts words")
     if reverse is None:
-        head = _choose(forward, options, _sample(pairs), dev, watch)
+        head = _choose(forward, options, _sample(pairs), dev, watch, tag)
         say(f"aligning with {head}")
-        return _aligner(forward, head, options)
+        return _aligner(forward, head, options, tag)
     other = TRANSLATION.load(reverse, device=device)
     if other.trained.tokenizers.source.languages:
         other = other.between(*options.languages[::-1])
     backward = other.trained
     if options.tokens and not _cut_alike(forward, backward):
         raise ArgumentError(f"{model} and {reverse} cut texts into different tokens; align words instead: --words")
-    heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch)
+    heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch, tag)
     for folder, head in zip((model, reverse), heads, strict=True):
         say(f"aligning with {head} of {folder}")
     threshold = 0.5 if options.threshold is None else options.threshold
-    directions = _aligner(forward, heads[0], options), _aligner(backward, heads[1], options)
+    directions = _aligner(forward, heads[0], options, tag), _aligner(backward, heads[1], options, "")
     return TwoWayAligner(*directions, cast(Join, options.symmetrise), threshold)
 
 
@@ -137,7 +140,12 @@ def read_gold_links(path: str, pairs: Sequence[Pair]) -> list[Gold]:
 
 
 def _choose(
-    trained: TrainedTranslator, options: AlignmentOptions, pairs: Sequence[Pair], dev: Development | None, watch: Watch
+    trained: TrainedTranslator,
+    options: AlignmentOptions,
+    pairs: Sequence[Pair],
+    dev: Development | None,
+    watch: Watch,
+    tag: str,
 ) -> AlignmentHead:
     sample, gold = (pairs, None) if dev is None else dev
     method, threshold = options.extraction
@@ -150,6 +158,7 @@ def _choose(
         method=method,
         threshold=threshold,
         tokens=bool(options.tokens),
+        tag=tag,
         watch=lambda weights: iter(watch(weights, "choosing a head", len(sample))),
     )
 
@@ -161,9 +170,11 @@ def _choose_both(
     pairs: Sequence[Pair],
     dev: Development | None,
     watch: Watch,
+    tag: str,
 ) -> tuple[AlignmentHead, AlignmentHead]:
     if dev is not None:
-        return _choose(forward, options, pairs, dev, watch), _choose(backward, options, pairs, _reversed(dev), watch)
+        back = _choose(backward, options, pairs, _reversed(dev), watch, "")
+        return _choose(forward, options, pairs, dev, watch, tag), back
     heads, back_heads = candidates(forward, options), candidates(backward, options)
     if len(heads) == len(back_heads) == 1:
         return heads[0], back_heads[0]
@@ -175,18 +186,19 @@ def _choose_both(
             own_heads,
             *options.extraction,
             tokens=bool(options.tokens),
+            tag=own_tag,
             watch=lambda weights: iter(watch(weights, "choosing a head", len(pairs))),
         )
-        for trained, direction, own_heads in (
-            (forward, pairs, heads),
-            (backward, [turned(pair) for pair in pairs], back_heads),
+        for trained, direction, own_heads, own_tag in (
+            (forward, pairs, heads, tag),
+            (backward, [turned(pair) for pair in pairs], back_heads, ""),
         )
     )
     return choose_by_agreement(links, back_links)
 
 
-def _aligner(trained: TrainedTranslator, head: AlignmentHead, options: AlignmentOptions) -> Aligner:
-    return Aligner(trained.model, trained.tokenizers, head, *options.extraction, tokens=bool(options.tokens))
+def _aligner(trained: TrainedTranslator, head: AlignmentHead, options: AlignmentOptions, tag: str) -> Aligner:
+    return Aligner(trained.model, trained.tokenizers, head, *options.extraction, tokens=bool(options.tokens), tag=tag)
 
 
 def _kinds_of_tokens(trained: TrainedTranslator) -> str:

@@ -231,8 +231,11 @@ class Translator(TextGenerator):
 
     def tagged(self, text: str, tag: str | None) -> str:
         """The text with a tag in front, which may be named without its brackets; an empty text stays empty."""
-        if tag is None:
-            return text
+        named = "" if tag is None else self.tag_named(tag)
+        return f"{named} {text}" if named and text.strip() else text
+
+    def tag_named(self, tag: str) -> str:
+        """The tag with its brackets; an ArgumentError if the model does not have it."""
         tokenizer = self.trained.tokenizers.source
         names = {*self.tags, *tokenizer.symbols.all}
         known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in names), None)
@@ -241,7 +244,7 @@ class Translator(TextGenerator):
             known_ones = known_tags(self.tags or tokenizer.symbols.features)
             unknown = f"no tag {quoted(tag)}" if names or chosen else "no tags"
             raise ArgumentError(f"the model has {unknown}{chosen or known_ones}")
-        return f"{known} {text}" if text.strip() else text
+        return known
 
     def attention(
         self,

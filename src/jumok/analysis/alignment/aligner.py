@@ -6,7 +6,7 @@ aligner = Aligner(model, tokenizers, head)     links of many pairs, from one lay
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -121,6 +121,8 @@ class Aligner(NamedTuple):
     threshold: float = 0.2
     tokens: bool = False
     """Whether links connect tokens instead of words."""
+    tag: str = ""
+    """A tag of the model in front of every source, which no link counts."""
 
     def units(self, pair: Pair) -> tuple[list[str], list[str]]:
         """The words or tokens of both sides that links connect."""
@@ -133,7 +135,8 @@ class Aligner(NamedTuple):
     def weights(self, pairs: Sequence[Pair]) -> list[Float[np.ndarray, "target source"]]:
         """The attention between the words or tokens of every pair; [0, 0] for a pair that has no links."""
         rows = [np.zeros((0, 0), np.float32) for _ in pairs]
-        for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.head], tokens=self.tokens):
+        options: dict[str, Any] = {"tokens": self.tokens, "tag": self.tag}
+        for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.head], **options):
             rows[number] = weights[0]
         return rows
 

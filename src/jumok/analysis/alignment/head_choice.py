@@ -41,11 +41,12 @@ def links_by_head(
     threshold: float = 0.2,
     *,
     tokens: bool = False,
+    tag: str = "",
     watch: WatchWeights = iter,
 ) -> LinksByHead:
-    """The links that every head would give, between words or `tokens`."""
+    """The links that every head would give, between words or `tokens`, with a `tag` in front of every source."""
     links: LinksByHead = {head: [set() for _ in pairs] for head in heads}
-    for number, weights in watch(word_weights(model, tokenizers, pairs, heads, tokens=tokens)):
+    for number, weights in watch(word_weights(model, tokenizers, pairs, heads, tokens=tokens, tag=tag)):
         for head, head_weights in zip(heads, weights, strict=True):
             links[head][number] = extract(head_weights, method, threshold)
     return links
@@ -107,12 +108,13 @@ def choose_head(
     method: Extraction = "argmax",
     threshold: float = 0.2,
     tokens: bool = False,
+    tag: str = "",
     watch: WatchWeights = iter,
 ) -> AlignmentHead:
     """The head of one model that aligns the words, or the `tokens`, of pairs best."""
     if len(heads) == 1:
         return heads[0]
-    links = links_by_head(model, tokenizers, pairs, heads, method, threshold, tokens=tokens, watch=watch)
+    links = links_by_head(model, tokenizers, pairs, heads, method, threshold, tokens=tokens, tag=tag, watch=watch)
     if gold is not None:
         return choose_by_gold(links, gold)
     return choose_by_dictionary(links, [units_of(pair, tokenizers, tokens=tokens) for pair in pairs])

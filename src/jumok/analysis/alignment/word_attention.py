@@ -62,13 +62,17 @@ class Tokens(NamedTuple):
         return cls(tokens, tokenizer.word_numbers(tokens), spaced_words(text, tokenizer.normaliser))
 
     @classmethod
-    def of_pair(cls, pair: Pair, tokenizers: TokenizerPair, *, alone: bool = False) -> "tuple[Tokens, Tokens]":
-        """Tokenise both sides of a pair."""
-        source, target = tokenizers.encode(pair)
-        return (
-            cls.of(pair.source, tokenizers.source, source, alone=alone),
-            cls.of(pair.target, tokenizers.target, target, alone=alone),
-        )
+    def of_pair(
+        cls, pair: Pair, tokenizers: TokenizerPair, *, alone: bool = False, tag: str = ""
+    ) -> "tuple[Tokens, Tokens]":
+        """Tokenise both sides of a pair, with a tag in front of the source that is no word."""
+        source, target = tokenizers.encode(Pair(f"{tag} {pair.source}", pair.target) if tag else pair)
+        translation = cls.of(pair.target, tokenizers.target, target, alone=alone)
+        if not tag:
+            return cls.of(pair.source, tokenizers.source, source, alone=alone), translation
+        place = [tokenizers.source.pieces[id] for id in source].index(tag)
+        text = cls.of(pair.source, tokenizers.source, source[:place] + source[place + 1 :], alone=alone)
+        return cls(np.array(source, np.int64), np.insert(text.numbers, place, -1), text.words), translation
 
 
 class CountedTokens(NamedTuple):
@@ -134,13 +138,15 @@ def word_weights(
     heads: Sequence[AlignmentHead],
     *,
     tokens: bool = False,
+    tag: str = "",
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[WordWeights]:
     """The weights between the words of every pair, or between their `tokens`, in no particular order.
 
+    The model reads every source with a `tag` in front, if there is one, which is no word of the pair.
     A pair with an empty side, or one longer than the model's positions or than LONGEST, is left out.
     """
-    sides = [Tokens.of_pair(Pair(*pair), tokenizers, alone=tokens) for pair in pairs]
+    sides = [Tokens.of_pair(Pair(*pair), tokenizers, alone=tokens, tag=tag) for pair in pairs]
     fits = [number for number, pair in enumerate(sides) if _fits(model, *pair)]
     if not fits:
         return
