@@ -187,11 +187,18 @@ def test_a_tag_that_the_model_does_not_have_is_a_warning(opus: Original, tmp_pat
     warnings = [line for line in done.err.splitlines() if "tag" in line]
     assert warnings == [
         "line 2: the model has no tag >>xyz<<, so it was translated as text; its tags are >>deu<<",
-        "in all, 2 lines begin with a tag that the model does not have",
+        "in all, 2 lines begin with a tag that was translated as text",
     ]
     (answer,) = map(json.loads, well("translate", out, "--json", stdin=">>xyz<< two men\n").out.splitlines())
     assert any("no tag >>xyz<<" in warning for warning in answer["warnings"])
     assert "no tag >>xyz<<" in well("look", out, ">>xyz<< two men", "--json").err
+
+
+def test_a_tag_after_white_space_is_a_warning(opus: Original, tmp_path: Path) -> None:
+    translator = imported_translator(opus.folder, tmp_path / "imported")
+    known, unknown = translator.translate(["  >>deu<< two men", " >>xyz<< two men"])
+    assert "white space comes before the tag >>deu<<" in known.warnings()["tag"]
+    assert "the model has no tag >>xyz<<" in unknown.warnings()["tag"]
 
 
 def test_an_export_to_onnx_gives_the_ids_of_tags(opus: Original, tmp_path: Path) -> None:

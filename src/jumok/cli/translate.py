@@ -166,7 +166,7 @@ class Warnings:
         problems = {
             "length": "are longer than the model was trained on",
             "words": "are of words unknown to the model",
-            "tag": "begin with a tag that the model does not have",
+            "tag": "begin with a tag that was translated as text",
             "output": "were translated into mostly unknown tokens",
         }
         for kind, lines in self.lines.items():

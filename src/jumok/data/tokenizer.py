@@ -341,13 +341,14 @@ class Tokenizer:
         return text[:start]
 
     def unknown_tag(self, text: str) -> str | None:
-        """A tag or feature that a text begins with and the vocabulary does not have, so that it is read as text.
+        """A tag or feature that a text begins with and that is read as text, because the vocabulary does not have it.
 
-        Words such as <medical> count only where the vocabulary has symbols; >>kor<< is a tag everywhere.
+        Words such as <medical> count only where the vocabulary has symbols; >>kor<< is a tag everywhere, but it is also
+        read as text where white space comes before it.
         """
-        typed, words = TYPED_TAG.match(text), text.split() if self._symbol_ids else []
+        typed, words = TYPED_TAG.match(text.lstrip()), text.split() if self._symbol_ids else []
         if typed is not None:
-            return None if typed[0] in self._leading else typed[0]
+            return None if typed[0] in self._leading and text.startswith(typed[0]) else typed[0]
         return next((word for word in takewhile(SYMBOL.fullmatch, words) if word not in self._ids), None)
 
     def is_symbol(self, id: int) -> bool:

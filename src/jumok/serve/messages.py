@@ -186,7 +186,7 @@ class Warning(Message):
         WarningKind,
         Field(
             description="`length`: a sentence is longer than the training data; `words`: most words are unknown; "
-            "`tag`: the text begins with a tag, such as `>>kor<<`, that the model does not have; `output`: the "
+            "`tag`: a tag that the text begins with, such as `>>kor<<`, was translated as text; `output`: the "
             "translation consists mostly of unknown tokens."
         ),
     ]

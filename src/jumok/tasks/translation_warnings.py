@@ -1,4 +1,4 @@
-"""Warnings about a translation: unknown words, a tag that the model does not have, and very long sentences."""
+"""Warnings about a translation: unknown words, a tag that is read as text, and very long sentences."""
 
 import re
 import unicodedata
@@ -118,6 +118,8 @@ def translation_warnings(
 
 
 def _unknown_tag(tag: str, source: Tokenizer) -> str:
+    if tag in source.tags:
+        return f"white space comes before the tag {tag}, so it was translated as text; begin the text with the tag"
     if not source.tags and not source.symbols.features:
         return f"the model has no tags, so {tag} was translated as text"
     noun, known = ("tag", source.tags) if source.tags else ("feature", source.symbols.features)
