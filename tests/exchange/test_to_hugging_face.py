@@ -157,11 +157,23 @@ def test_a_model_that_no_class_of_transformers_is_is_refused(
 
 
 def test_only_models_that_normalise_after_a_sublayer_are_marian_models(tmp_path: Path) -> None:
-    assert "--to hf" in str(why_not(random_model(tied="output", norm="pre"), marian=True))
+    assert why_not(random_model(tied="output", norm="pre")) is None
+    with pytest.raises(
+        ModelError, match=r"Marian's models are \"post\"; --to hf writes another class of transformers$"
+    ):
+        export_model(random_model(tied="output", norm="pre"), tmp_path, marian=True)
     assert export_model(random_model(tied="output", norm="post"), tmp_path, marian=True) == "MarianMTModel"
     done = command("export", BUNDLED, "--to", "marian-hf", "--out", tmp_path / "out")
     if done.code:
         assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("marian", [False, True])
+def test_a_refusal_names_a_format_that_the_model_has(marian: bool, tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"begin with a language, de, which MarianTokenizer leaves out; use --to onnx$"
+    ):
+        export_model(random_model(tied="output", norm="pre", language="de"), tmp_path, marian=marian)
 
 
 def test_transformers_writes_no_more_than_learnt_positions_allow(tmp_path: Path) -> None:

@@ -77,27 +77,22 @@ def why_not(trained: TrainedTranslator, *, marian: bool = False) -> str | None:
         return f"no translation model of transformers has {decoder.shown('copy')}"
     if not getattr(encoder, "sees_end", True):
         return "encoder.sees_end = false, but the tokenizer of transformers ends every source with </s>"
-    if marian and encoder.norm == "pre":
-        return f'{encoder.shown("norm")}, but Marian\'s models are "post"; --to hf writes another class of transformers'
     if normaliser.form not in ("none", "nfc") or normaliser.lowercase:
-        return (
-            "the tokenizer rewrites letters, which MarianTokenizer does not; set tokenizer.source_form to nfc or none"
-        )
-    return _why_not_tags(trained)
+        return "the tokenizer rewrites letters, which MarianTokenizer does not"
+    if (reason := _why_not_tags(trained)) is not None:
+        return reason
+    return f'{encoder.shown("norm")}, but Marian\'s models are "post"' if marian and encoder.norm == "pre" else None
 
 
 def _why_not_tags(trained: TrainedTranslator) -> str | None:
     """Why MarianTokenizer would lose languages or tags; None if it keeps them."""
     source, target = trained.tokenizers
     if language := source.language or target.language:
-        return (
-            f"texts of this model begin with a language, {language}, which MarianTokenizer leaves out; use the folder "
-            "that it was imported from, or --to ctranslate2 with a target_prefix (docs/import.md)"
-        )
+        return f"texts of this model begin with a language, {language}, which MarianTokenizer leaves out"
     if source.symbols.all and _is_separate(trained) and _class_of(trained)[0] == "marian":
         return (
             f"MarianTokenizer cannot keep tags such as {min(source.symbols.all)} where source and target have "
-            'vocabularies of their own and norm = "post"; use --to ctranslate2'
+            'vocabularies of their own and norm = "post"'
         )
     return None
 
@@ -132,7 +127,7 @@ class Layout(NamedTuple):
 def export_model(trained: TrainedTranslator, folder: str | Path, *, marian: bool = False) -> str:
     """Write the folder and return the class that loads it; raises a ModelError if no class fits."""
     if (reason := why_not(trained, marian=marian)) is not None:
-        raise ModelError(reason if why_no_graph(trained) else f"{reason}; use --to onnx")
+        raise ModelError(reason + _other_format(trained))
     kind, name = _class_of(trained)
     separate = _is_separate(trained)
     sizes = [tokenizer.size for tokenizer in trained.tokenizers]
@@ -143,6 +138,13 @@ def export_model(trained: TrainedTranslator, folder: str | Path, *, marian: bool
         with atomic_write(folder / file) as stream:
             stream.write(content)
     return name
+
+
+def _other_format(trained: TrainedTranslator) -> str:
+    """The end of a message about a format that a model does not have: one that it has, if any."""
+    if why_not(trained) is None:
+        return "; --to hf writes another class of transformers"
+    return "" if why_no_graph(trained) else "; use --to onnx"
 
 
 def _files(trained: TrainedTranslator, kind: str, name: str, layout: Layout, separate: bool) -> dict[str, bytes]:
