@@ -30,6 +30,8 @@ WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README
 COMING, NEW_WEIGHTS = ".checksums.json", ".new-model.safetensors"
 """The checksums and the weights of a folder that is being published, until all of it is there."""
 TOKENIZERS = (SHARED, *SEPARATE)
+FOREIGN = "config.json"
+"""The file that a folder of transformers has, and ours has not."""
 
 Read = TypeVar("Read")
 
@@ -176,6 +178,8 @@ def _existing(path: Path) -> Path:
         hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
         if any(path.parent.glob("checkpoints/step-*")):
             hint = "; it holds a training run: continue it with --resume; the model appears after the first validation"
+        if path.name == RECIPE and (path.parent / FOREIGN).exists():
+            hint = f"; if it is a model of transformers, import it first: jumok import {path.parent} --out NEW_FOLDER"
         raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")
     return path
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from jumok import train
 from jumok.decoding.config import DecodingConfig
+from jumok.errors import ModelError
 from jumok.exchange.convert import read_foreign
-from jumok.tasks import TRANSLATION
+from jumok.tasks import TRANSLATION, load
 from jumok.tasks.translator import Translator
 from support.commands import well
 from support.hugging_face import (
@@ -227,6 +229,17 @@ def test_offsets_of_an_imported_tokenizer_point_into_the_text_as_it_was_given(im
     spans = [text[piece.start : piece.end] for piece in pieces]
     assert spans[0] == ">>deu<<"
     assert "".join(spans[1:]) == "twoｍenlikeapples"
+
+
+def test_a_folder_of_transformers_has_to_be_imported_before_it_is_used_or_trained_further(
+    opus: Original, tmp_path: Path
+) -> None:
+    tables = {"data": {"corpus": "cldr"}, "training": {"start_from": str(opus.folder)}}
+    for use in (lambda: load(opus.folder), lambda: train(tables, out=tmp_path / "run")):
+        with pytest.raises(
+            ModelError, match=rf"recipe.toml is missing; .*: jumok import {opus.folder} --out NEW_FOLDER"
+        ):
+            use()
 
 
 OTHER = ["Всем привет , как дела ?", "Кошка сидит на ковре и смотрит в окно", "Объявление о концерте"]
