@@ -15,6 +15,7 @@ from jumok.decoding.ctranslate2_engine import CTranslate2Engine
 from jumok.errors import ArgumentError
 from jumok.exchange.convert import import_model
 from jumok.tasks import load
+from jumok.tasks.inspect import inspect
 from jumok.tasks.translator import Translator
 from support.commands import jumok, well
 from support.hugging_face import (
@@ -294,6 +295,17 @@ def test_languages_are_no_tags(m2m100: Original, tmp_path: Path) -> None:
     assert translator.tags == []
     with pytest.raises(ArgumentError, match="--from and --to choose its languages"):
         translator.translate(["two men"], tag="de")
+
+
+def test_inspect_shows_the_chosen_languages_and_a_warning_of_an_unknown_one_lists_languages(
+    m2m100: Original, tmp_path: Path
+) -> None:
+    translator = imported_translator(m2m100.folder, tmp_path / "out", source="en", target="ko")
+    facts = inspect(tmp_path / "out").facts
+    assert facts["languages"] == "from en to ko; it knows 100, and --from and --to choose others"
+    (output,) = translator.translate([">>xyz<< two men"])
+    wanted = "the model has no language >>xyz<<, so it was translated as text; its languages are af, am, "
+    assert output.warnings()["tag"].startswith(wanted)
 
 
 def test_a_model_without_languages_refuses_them(tmp_path: Path) -> None:

@@ -293,6 +293,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "shared vocabulary": tokenizers.shared,
             "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
+            **_chosen_languages(tokenizers),
             **({"tags": ", ".join(tokenizers.tags[:SHOWN_TAGS])} if tokenizers.tags else {}),
         }
 
@@ -351,6 +352,16 @@ def _tokenizers_in(folder: str | Path) -> TokenizerPair:
 def _new_sizes(old: TokenizerPair, new: TokenizerPair) -> dict[int, int]:
     """The new sizes of vocabularies by the old ones."""
     return {side.size: mine.size for side, mine in zip(old, new, strict=True)}
+
+
+def _chosen_languages(tokenizers: TokenizerPair) -> dict[str, str]:
+    """The languages that a multilingual model translates between, unless others are named."""
+    source, target = tokenizers
+    known = f"it knows {len(source.languages)}"
+    if target.language:
+        chosen = f"from {source.language} to {target.language}; {known}, and --from and --to choose others"
+        return {"languages": chosen}
+    return {"languages": f"to {source.language}; {known}, and --to chooses another"} if source.language else {}
 
 
 def _titled(shown: AttentionMap, source: str, target: str) -> AttentionMap:

@@ -120,7 +120,11 @@ def translation_warnings(
 def _unknown_tag(tag: str, source: Tokenizer) -> str:
     if tag in source.tags:
         return f"white space comes before the tag {tag}, so it was translated as text; begin the text with the tag"
-    if not source.tags and not source.symbols.features:
+    tags = source.symbols.tags if source.language else source.tags
+    if source.language and tag.startswith(">>"):
+        noun, known = "language", source.languages
+    elif not tags and not source.symbols.features:
         return f"the model has no tags, so {tag} was translated as text"
-    noun, known = ("tag", source.tags) if source.tags else ("feature", source.symbols.features)
+    else:
+        noun, known = ("tag", list(tags)) if tags else ("feature", list(source.symbols.features))
     return f"the model has no {noun} {tag}, so it was translated as text{known_tags(known, noun)}"
