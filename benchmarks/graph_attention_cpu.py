@@ -1,25 +1,32 @@
-"""Graph attention on a CPU, compared with PyTorch Geometric and plain PyTorch: the layers of `jumok bench graphs`.
+"""Graph attention on a CPU, compared with PyTorch Geometric and plain PyTorch, on small and large graphs.
 
     python -m benchmarks.graph_attention_cpu
 
 Forward and backward on one thread. The systems take turns, and a time is the minimum CPU time of several rounds, which
-other programs on the machine affect little. Writes graph_attention_cpu.json.
+other programs on the machine affect little. The second graph has the size of Cora. Writes graph_attention_cpu.json.
 """
 
 import time
+from itertools import chain
 
 import torch
 
 from benchmarks.results import Row, cpu, write
-from jumok.bench.graphs import works
+from jumok.bench.graphs import GraphShape, works_on
 
-TURNS = 5
+SHAPES = (
+    GraphShape(1_000, 10_000, 4, 8),
+    GraphShape(2_708, 10_556, 8, 8, given=1_433),
+    GraphShape(5_000, 50_000, 8, 8),
+    GraphShape(10_000, 200_000, 8, 16),
+)
+TURNS = 60
 
 
 def main() -> None:
     torch.set_num_threads(1)
     rows = []
-    for work in works(torch.device("cpu"), "medium"):
+    for work in chain.from_iterable(works_on(shape, torch.device("cpu")) for shape in SHAPES):
         calls = {system: make() for system, make in work.systems.items()}
         turns: dict[str, list[float]] = {system: [] for system in calls}
         for _ in range(TURNS):

@@ -65,6 +65,14 @@ def test_adding_a_constant_to_all_scores_changes_nothing(seed, shift):
     )
 
 
+@pytest.mark.parametrize("spread", [1.0, 1000.0])
+def test_scores_close_together_and_far_apart_give_the_softmax_of_each_node(spread):
+    scores, values, edge_index = random_graph(0)
+    scores = spread * edge_index[1, :, None] + scores  # far apart between nodes, close within each
+    _, weights = dense_attention(scores, values, edge_index, 7)
+    torch.testing.assert_close(edge_softmax(scores, edge_index[1], 7), weights)
+
+
 def test_enormous_scores_do_not_overflow():
     weights = edge_softmax(torch.tensor([[3e38], [-3e38], [1e30]]), torch.tensor([0, 0, 1]), 2)
     assert weights.flatten().tolist() == [1, 0, 1]

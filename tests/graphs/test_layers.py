@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch_geometric.nn import GATConv, GATv2Conv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from jumok.graphs import edges
+from jumok.graphs import edges, sparse
 from jumok.graphs.layers import GraphAttention, GraphAttentionV2
 
 torch.set_num_threads(1)
@@ -96,6 +96,13 @@ def assert_same_as_peer(layer, peer, graph):
 def test_values_weights_and_gradients_equal_pytorch_geometric(kind, concat, self_loops, edge_width, bias):
     layer = layer_of(kind, concat=concat, self_loops=self_loops, edge_width=edge_width, bias=bias)
     assert_same_as_peer(layer, peer_of(layer), random_graph(loops=not self_loops))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_wide_features_projected_at_once_equal_pytorch_geometric(bias, monkeypatch):
+    monkeypatch.setattr(sparse, "WIDE", IN_WIDTH)
+    layer = layer_of(GraphAttentionV2, bias=bias)
+    assert_same_as_peer(layer, peer_of(layer), random_graph())
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -8,7 +8,8 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 
 from jumok import KernelRegressor
 from jumok.errors import ArgumentError
-from support.regression import KERNELS, by_loops, noisy_sine
+from jumok.regression import estimator, sums
+from support.regression import COMPACT, KERNELS, by_loops, noisy_sine
 
 WEIGHTED = dict.fromkeys(
     ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
@@ -135,3 +136,50 @@ def test_the_interval_of_a_line_holds_the_truth_as_often_as_it_says():
 def test_other_degrees_are_refused(degree):
     with pytest.raises(ArgumentError, match="degree must be 0"):
         KernelRegressor(degree=degree).fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+def with_and_without_order(model, x, y, queries):
+    """Predictions that read near points alone, and those that read every point."""
+    model.fit(x, y)
+    assert model.order_ is not None
+    near = model.predict(queries)
+    model.order_ = None
+    return near, model.predict(queries)
+
+
+@pytest.fixture
+def sorted_points(monkeypatch):
+    """Sort few points too, into small blocks."""
+    monkeypatch.setattr(estimator, "FEW", 100)
+    monkeypatch.setitem(sums.POINTS, "cpu", 16)
+
+
+@pytest.mark.usefixtures("sorted_points")
+@pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+@pytest.mark.parametrize(("dimensions", "bandwidth"), [(1, 0.4), (1, 0.003), (2, [0.4, 0.8]), (2, 0.03)])
+def test_lines_through_near_points_are_those_through_all_points(kernel, dimensions, bandwidth):
+    x, y = noisy_sine(points=1500, dimensions=dimensions, outputs=2)
+    queries = np.concatenate([x[:200] + 0.01, np.linspace(-3, 12, 50)[:, None] * np.ones(dimensions)])
+    near, whole = with_and_without_order(KernelRegressor(kernel, bandwidth, degree=1), x, y, queries)
+    np.testing.assert_allclose(near, whole, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.usefixtures("sorted_points")
+@pytest.mark.parametrize("copies", [14, 25, 60])
+def test_between_distant_places_with_many_points_each_the_line_joins_the_nearest_two(copies):
+    x = np.repeat(np.arange(8.0), copies)[:, None]
+    queries = np.array([[2.3], [2.6], [5.0], [6.9]])
+    near, whole = with_and_without_order(KernelRegressor(bandwidth=0.05, degree=1), x, x[:, 0] ** 2, queries)
+    np.testing.assert_allclose(near, whole, atol=1e-9)
+    np.testing.assert_allclose(near, [5.5, 7.0, 25.0, 47.7], atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "boxcar"])
+def test_leave_one_out_of_lines_finds_the_same_bandwidth_from_near_points(kernel, request):
+    x, y = noisy_sine(points=300)
+    whole = KernelRegressor(kernel, degree=1).fit(x, y)
+    request.getfixturevalue("sorted_points")
+    near = KernelRegressor(kernel, degree=1).fit(x, y)
+    assert whole.order_ is None
+    assert near.order_ is not None
+    assert (near.bandwidth_, near.loo_error_) == pytest.approx((whole.bandwidth_, whole.loo_error_), rel=1e-6)

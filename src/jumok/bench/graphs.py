@@ -13,17 +13,28 @@ from jumok.layers import GraphAttention, GraphAttentionV2, SortedEdges
 
 
 class GraphShape(NamedTuple):
-    """A random graph, and a layer with `heads` heads of width `dim` whose input is as wide as its output."""
+    """A random graph, and a layer with `heads` heads of width `dim`."""
 
     nodes: int
     edges: int
     heads: int
     dim: int
+    given: int = 0
+    """Features of a node, if they are not as many as come out."""
 
     @property
     def width(self) -> int:
-        """Features of a node."""
+        """Features that come out."""
         return self.heads * self.dim
+
+    @property
+    def features(self) -> int:
+        """Features that go in."""
+        return self.given or self.width
+
+    def __str__(self) -> str:
+        features = f"{self.given:,} features, " if self.given else ""
+        return f"{self.nodes:,} nodes, {self.edges:,} edges, {features}{self.heads} × {self.dim}"
 
 
 SHAPES: dict[str, dict[Size, GraphShape]] = {
@@ -41,12 +52,15 @@ SHAPES: dict[str, dict[Size, GraphShape]] = {
 
 
 def works(device: torch.device, size: Size) -> Iterator[Work]:
+    """GAT and GATv2 on the graph of a size."""
+    return works_on(SHAPES[device.type][size], device)
+
+
+def works_on(shape: GraphShape, device: torch.device) -> Iterator[Work]:
     """GAT and GATv2; the edges are sorted once, outside the timing."""
-    shape = SHAPES[device.type][size]
-    where = f"{shape.nodes:,} nodes, {shape.edges:,} edges, {shape.heads} × {shape.dim}"
     for kind in ("GAT", "GATv2"):
         yield Work(
-            f"{kind}, {where}",
+            f"{kind}, {shape}",
             {
                 JUMOK: partial(_jumok, kind, shape, device),
                 "PyTorch": partial(_plain, kind, shape, device),
@@ -57,7 +71,7 @@ def works(device: torch.device, size: Size) -> Iterator[Work]:
 
 def _jumok(kind: str, shape: GraphShape, device: torch.device) -> Call:
     make = GraphAttention if kind == "GAT" else GraphAttentionV2
-    layer = make(in_width=shape.width, out_width=shape.width, heads=shape.heads, self_loops=False).to(device)
+    layer = make(in_width=shape.features, out_width=shape.width, heads=shape.heads, self_loops=False).to(device)
     edges = SortedEdges.of(_edges(shape, device), shape.nodes)
     return _trained(lambda x: layer(x, edges).values, shape, device)
 
@@ -66,7 +80,7 @@ def _geometric(kind: str, shape: GraphShape, device: torch.device) -> Call:
     from torch_geometric.nn import GATConv, GATv2Conv
 
     make = GATConv if kind == "GAT" else GATv2Conv
-    layer = make(shape.width, shape.dim, heads=shape.heads, add_self_loops=False).to(device)
+    layer = make(shape.features, shape.dim, heads=shape.heads, add_self_loops=False).to(device)
     edges = _edges(shape, device)
     return _trained(lambda x: layer(x, edges), shape, device)
 
@@ -74,7 +88,7 @@ def _geometric(kind: str, shape: GraphShape, device: torch.device) -> Call:
 def _plain(kind: str, shape: GraphShape, device: torch.device) -> Call:
     """The equations of Veličković et al. (2018) and Brody et al. (2022), edge by edge with scatter and gather."""
     heads, dim = shape.heads, shape.dim
-    to_source, to_target = (nn.Linear(shape.width, shape.width, bias=False).to(device) for _ in range(2))
+    to_source, to_target = (nn.Linear(shape.features, shape.width, bias=False).to(device) for _ in range(2))
     vectors = torch.randn(2, heads, dim, device=device) * dim**-0.5
     source, target = _edges(shape, device)
 
@@ -105,7 +119,7 @@ def _edges(shape: GraphShape, device: torch.device) -> Tensor:
 
 def _trained(layer: Callable[[Tensor], Tensor], shape: GraphShape, device: torch.device) -> Call:
     """Forward and backward."""
-    x = torch.randn(shape.nodes, shape.width, device=device, requires_grad=True)
+    x = torch.randn(shape.nodes, shape.features, device=device, requires_grad=True)
     upstream = torch.randn(shape.nodes, shape.width, device=device)
 
     def call() -> None:

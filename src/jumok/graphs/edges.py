@@ -6,6 +6,7 @@
 A score of -inf hides its edge; a node without a visible edge gets zeros in values, weights and gradients.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,9 @@ from jumok.errors import ArgumentError
 
 LONGEST = 4096
 """Edges of a node that a small program of the fused kernels takes; nodes with more get larger programs."""
+
+CLOSE = 32.0
+"""Scores that differ by less share one maximum: exp of their differences is far from the smallest float32, 1e-38."""
 
 
 class Adjacency(NamedTuple):
@@ -143,7 +147,7 @@ def attend_edges(
     `dropout` drops weights while mixing; the weights returned are those before it.
     """
     weights = edge_softmax(scores, edge_index[1], nodes)
-    mixed = mix_edges(F.dropout(weights, dropout), values, edge_index, nodes)
+    mixed = mix_edges(F.dropout(weights, dropout) if dropout else weights, values, edge_index, nodes)
     return GraphAttended(mixed, EdgeWeights(build=partial(_given, weights), edges=len(weights), nodes=nodes))
 
 
@@ -265,9 +269,11 @@ class _DynamicScores(Function):
         d_features = [torch.zeros_like(part) for part in features]
         for piece in _pieces(len(origin), vector):
             hidden = _hidden_of_piece(piece, source, target, origin, end, *features)
-            upstream = grad[piece, :, None]
-            d_vector += torch.einsum("ehd,eh->hd", F.leaky_relu(hidden, ctx.slope), grad[piece])
-            d_hidden = torch.where(hidden > 0, vector, vector * ctx.slope).mul_(upstream)
+            # Contiguous, for products along heads of a few numbers take several times as long.
+            upstream = grad[piece, :, None].expand_as(hidden).contiguous()
+            d_active = torch.ops.aten.leaky_relu_backward(upstream, hidden, ctx.slope, False)
+            d_vector += (d_active * hidden).sum(0)  # LeakyReLU(h) is its slope times h
+            d_hidden = d_active.mul_(vector)
             d_source.index_add_(0, origin[piece], d_hidden)
             d_target.index_add_(0, end[piece], d_hidden)
             if features:
@@ -282,11 +288,9 @@ class _EdgeSoftmax(Function):
 
     @staticmethod
     def forward(scores: Tensor, target: Tensor, nodes: int) -> Tensor:
-        none = scores.new_full((nodes, scores.shape[1]), -torch.inf)
-        highest = none.scatter_reduce_(0, target[:, None].expand_as(scores), scores, "amax")
-        raised = (scores - highest.masked_fill_(highest == -torch.inf, 0)[target]).exp_()
-        total = torch.zeros_like(highest).index_add_(0, target, raised)
-        return raised.div_(total.masked_fill_(total == 0, 1)[target])
+        raised = _raised(scores, target, nodes)
+        total = scores.new_zeros(nodes, scores.shape[1]).index_add_(0, target, raised)
+        return raised.div_(total.masked_fill_(total == 0, 1).index_select(0, target))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
@@ -296,9 +300,21 @@ class _EdgeSoftmax(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         weights, target = ctx.saved_tensors
-        grad = grad.masked_fill(weights == 0, 0)  # a NaN value behind a hidden edge must not reach the visible ones
+        if not _surely_finite(grad):
+            grad = grad.masked_fill(weights == 0, 0)  # a NaN value behind a hidden edge must not reach the visible ones
         mean = grad.new_zeros(ctx.nodes, grad.shape[1]).index_add(0, target, weights * grad)
-        return weights * (grad - mean[target]), None, None
+        return weights * (grad - mean.index_select(0, target)), None, None
+
+
+def _raised(scores: Tensor, target: Tensor, nodes: int) -> Tensor:
+    """exp(s − m), where m is the highest score into each target, or where scores lie close together, of all."""
+    if is_readable(scores) and scores.numel():
+        lowest, highest = scores.aminmax()
+        if highest - lowest < CLOSE:
+            return (scores - highest).exp_()
+    none = scores.new_full((nodes, scores.shape[1]), -torch.inf)
+    highest = none.scatter_reduce_(0, target[:, None].expand_as(scores), scores, "amax")
+    return (scores - highest.masked_fill_(highest == -torch.inf, 0).index_select(0, target)).exp_()
 
 
 class _Mix(Function):
@@ -309,10 +325,7 @@ class _Mix(Function):
         mixed = values.new_zeros(nodes, *values.shape[1:])
         finite = _surely_finite(values)
         for piece in _pieces(len(weights), values[:1]):
-            weight = weights[piece, :, None]
-            carried = values.index_select(0, source[piece]).mul_(weight)
-            if not finite:
-                carried.masked_fill_(weight == 0, 0)  # 0 · NaN is a hidden edge: 0
+            carried = _weigh(values.index_select(0, source[piece]), weights[piece, :, None], finite)
             mixed.index_add_(0, target[piece], carried)
         return mixed
 
@@ -323,9 +336,30 @@ class _Mix(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         weights, values, source, target = ctx.saved_tensors
+        if not torch.is_grad_enabled() and all(ctx.needs_input_grad[:2]):
+            return *_mix_gradients(weights, values, grad, source, target), None, None, None
         d_weights = _apply(_Match, grad, values, source, target) if ctx.needs_input_grad[0] else None
         d_values = _apply(_Mix, weights, grad, target, source, len(values)) if ctx.needs_input_grad[1] else None
         return d_weights, d_values, None, None, None
+
+
+def _mix_gradients(
+    weights: Tensor, values: Tensor, grad: Tensor, source: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The `_Match` and the `_Mix` in one pass, which reads the gradient at every edge once."""
+    d_weights, d_values = torch.empty_like(weights), torch.zeros_like(values)
+    finite = _surely_finite(grad)
+    for piece in _pieces(len(weights), values[:1]):
+        upstream = grad.index_select(0, target[piece])
+        torch.sum(values.index_select(0, source[piece]).mul_(upstream), -1, out=d_weights[piece])
+        d_values.index_add_(0, source[piece], _weigh(upstream, weights[piece, :, None], finite))
+    return d_weights, d_values
+
+
+def _weigh(carried: Tensor, weight: Tensor, finite: bool) -> Tensor:
+    """`weight` times what the edges carry, in its place."""
+    carried.mul_(weight)
+    return carried if finite else carried.masked_fill_(weight == 0, 0)  # 0 · NaN is a hidden edge: 0
 
 
 class _Match(Function):
@@ -353,11 +387,11 @@ class _Match(Function):
 
 def _surely_finite(values: Tensor) -> bool:
     """Whether all values are known to be finite."""
-    return is_readable(values) and bool(values.sum().isfinite())
+    return is_readable(values) and math.isfinite(values.sum().item())
 
 
 # Numbers per piece of an edge-by-head-by-dim tensor: what fits a core's cache, or fills a GPU.
-_PIECE_ON_CPU = 2**18
+_PIECE_ON_CPU = 2**17
 _PIECE_ON_GPU = 2**26
 
 
@@ -369,7 +403,10 @@ def _pieces(edges: int, row: Tensor, at_least: int = 1) -> Iterator[slice]:
 
 
 def _apply(function: type[Function], *inputs: Tensor | float) -> Tensor:
-    output: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling() or in_transform():
+        output: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    else:  # without the search for default arguments in `Function.apply`, which a small graph would notice
+        output = super(Function, function).apply(*inputs)  # type: ignore[misc]
     return output
 
 

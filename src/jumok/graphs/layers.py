@@ -47,7 +47,7 @@ from jumok.graphs.edges import (
     sort_edges,
     static_edge_scores,
 )
-from jumok.graphs.sparse import SparseRows, linear, linears
+from jumok.graphs.sparse import SparseRows, linears
 
 MOST_EDGE_WIDTH = 32
 """GATv2's kernels take features of edges up to this width; wider ones are scored piece by piece."""
@@ -183,12 +183,7 @@ class GraphAttention(_GraphLayer):
         vectors = torch.stack([self.source_vector, self.target_vector])
         if not runs_on_kernels(values) or self.degree_exponent:
             graph = _graph(edge_index, edge_features, len(values), self.self_loops)
-            if self.hops > 1:
-                return self._attend(partial(self._scores_of, values, vectors), values, graph)
-            # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
-            weight = self.to_values.weight.view(self.heads, self.head_dim, -1)
-            source, target = (linear(x, torch.einsum("hd,hdi->hi", vector, weight)) for vector in vectors)
-            return self._attend(partial(self._scores, source, target), values, graph)
+            return self._attend(partial(self._scores_of, values, vectors), values, graph)
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
@@ -208,7 +203,8 @@ class GraphAttention(_GraphLayer):
         return self._attended(mixed, partial(self._scores_of, values, vectors), edges.edge_index, edge_features)
 
     def _scores_of(self, values: Tensor, vectors: Tensor, graph: "_Graph") -> Tensor:
-        source, target = torch.einsum("nhd,shd->snh", values, vectors)
+        # Made contiguous, for einsum lays the heads out first, and reading them edge by edge would take longer.
+        source, target = torch.einsum("nhd,shd->snh", values, vectors).contiguous()
         return self._scores(source, target, graph)
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:

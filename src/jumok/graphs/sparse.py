@@ -15,6 +15,9 @@ from torch.autograd.function import Function, once_differentiable
 from jumok.attention.backends import runs_on_kernels
 from jumok.errors import ArgumentError
 
+WIDE = 512
+"""Dense rows of at least so many columns are multiplied by several matrices at once on a CPU."""
+
 
 class SparseRows(NamedTuple):
     """A sparse matrix [row, column]: its entries by row, and their order by column for gradients."""
@@ -99,7 +102,10 @@ def linears(
     x: Float[Tensor, "row column"] | SparseRows,
     *pairs: tuple[Float[Tensor, "out column"], Float[Tensor, " out"] | None],
 ) -> tuple[Float[Tensor, "row out"], ...]:
-    """`linear` for several pairs of weight and bias; of many rows in single precision, on a GPU's tensor cores."""
+    """`linear` for several pairs of weight and bias.
+
+    Many rows in single precision on a GPU go to its tensor cores; wide rows on a CPU are multiplied by all at once.
+    """
     if isinstance(x, Tensor) and x.is_cuda and not torch.compiler.is_compiling():
         weights = [weight for weight, _ in pairs]
         if runs_on_kernels(x):
@@ -108,7 +114,17 @@ def linears(
             if gpu_products.suits(x, *weights):
                 found: tuple[Tensor, ...] = gpu_products.Linears.apply(x, *chain(*pairs))  # type: ignore[no-untyped-call]
                 return found
+    if isinstance(x, Tensor) and x.is_cpu and x.shape[1] >= WIDE and len(pairs) > 1:
+        return _side_by_side(x, pairs)
     return tuple(linear(x, weight, bias) for weight, bias in pairs)
+
+
+def _side_by_side(x: Tensor, pairs: tuple[tuple[Tensor, Tensor | None], ...]) -> tuple[Tensor, ...]:
+    """All products as one, which reads wide rows and adds up their gradient once."""
+    biases = [bias for _, bias in pairs if bias is not None]
+    product = F.linear(x, torch.cat([weight for weight, _ in pairs]), torch.cat(biases) if biases else None)
+    parts = torch.split(product, [len(weight) for weight, _ in pairs], dim=1)
+    return tuple(part.contiguous() for part in parts)
 
 
 class _Product(Function):

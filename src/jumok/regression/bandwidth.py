@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.attention.distance_scores import rounded_squares
+from jumok.regression.nearby import predict_nearby
 from jumok.regression.smoother import Smoother, SortedSmoother, progress, with_progress
 from jumok.regression.sums import (
     TILE,
@@ -79,7 +80,7 @@ def search(
     if smoother.is_plain:
         errors = loo_errors(_in_units(smoother, order), rows, ladder, verbose=verbose)
     else:
-        errors = _errors_by_passes(smoother, rows, ladder, verbose=verbose)
+        errors = _errors_by_passes(smoother, rows, ladder, order, verbose=verbose)
     bottom = _bottom if smoother.kernel == "gaussian" else lambda errors, step: (step, errors[step])
     valleys = [bottom(errors, step) for step in _valleys(errors)]
     least = min(error for _, error in valleys)
@@ -204,13 +205,22 @@ class Ladder:
 
 @torch.no_grad()
 def _errors_by_passes(
-    smoother: Smoother, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False
+    smoother: Smoother,
+    rows: Int[Tensor, " row"],
+    ladder: Ladder,
+    order: Int[Tensor, " place"] | None,
+    *,
+    verbose: bool = False,
 ) -> list[float]:
     """As `loo_errors`, for one bandwidth after another."""
     errors, parts = [], smoother.chunks(rows)
     for bandwidth in with_progress(ladder.bandwidths, "leaving points out", enabled=verbose):
         tried = replace(smoother, bandwidth=smoother.bandwidth * bandwidth)
-        errors.append(sum(_squared_errors(tried, part).item() for part in parts) / len(rows))
+        if order is not None:
+            found = predict_nearby(tried, smoother.x[rows], order, rows)
+            errors.append((_outputs(smoother)[rows] - found).square().sum().item() / len(rows))
+        else:
+            errors.append(sum(_squared_errors(tried, part).item() for part in parts) / len(rows))
     return errors
 
 
@@ -251,7 +261,7 @@ def _or_nearest(sums: Tensor, queries: QueryBlock, points: Points) -> Tensor:
 def _gaussian(queries: QueryBlock, points: Points, ladder: Ladder) -> Float[Tensor, "bandwidth query value"]:
     gap = queries.gaps(points)
     nearest = nearest_squared(queries, points, gap)
-    slack = gap.new_tensor([negligible(h, points, gap.dtype) for h in ladder.bandwidths])
+    slack = gap.new_tensor([negligible(h, points.blocks.points, gap.dtype) for h in ladder.bandwidths])
     reached = within(gap.expand(ladder.count, -1), (nearest.amax() + slack)[:, None])
     live = reached.sum(0)  # the first so many bandwidths reach a block
     order = live.argsort(descending=True)
@@ -299,6 +309,4 @@ def _compact(queries: QueryBlock, points: Points, power: int, ladder: Ladder) ->
 
 def query_places(points: Points, rows: Int[Tensor, " row"], size: int) -> list[Int[Tensor, " block"]]:
     """The places of the given points, in blocks of neighbours."""
-    place = torch.empty_like(points.blocks.order)
-    place[points.blocks.order[: points.blocks.points]] = torch.arange(points.blocks.points, device=rows.device)
-    return list(torch.split(place[rows].sort().values, size))
+    return list(torch.split(points.blocks.place[rows].sort().values, size))

@@ -10,6 +10,7 @@ from jumok.attention.distance_scores import unit_of
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.regression import bandwidth as bandwidths
 from jumok.regression.interval import interval
+from jumok.regression.nearby import predict_nearby
 from jumok.regression.smoother import FEW, KERNELS, Smoother
 from jumok.regression.sums import POINTS, near_order
 
@@ -50,7 +51,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         "loo" finds the smallest leave-one-out squared error, over all sizes in one pass: to 0.14 % for the Gaussian,
         whose error is smooth, and to 2.2 % for the others; "learned" descends its gradient from there
     degree : 0 predicts the local mean (Nadaraya and Watson 1964); 1 the value of a line fitted around x by weighted
-        least squares, which has no bias at the edge of the data. Every query then reads every point
+        least squares, which has no bias at the edge of the data. It takes longer, most of all to choose the bandwidth
     per_dimension : whether "learned" gives every input dimension an h of its own
     per_output : whether every output has an h of its own; a given bandwidth then has one row for each output
     loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one;
@@ -124,9 +125,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         query = self._queries(X)
         if self._is_split():
             return np.stack([regressor.predict(query.cpu().numpy()) for regressor in self.outputs_], 1)
-        smoother = self._smoother(self.bandwidth_)
+        smoother, order = self._smoother(self.bandwidth_), self._order()
         with torch.no_grad():
-            return self._shaped(smoother.predict(query, self._order(), verbose=self.verbose))
+            if self.degree and order is not None:
+                return self._shaped(predict_nearby(smoother, query, order, verbose=self.verbose))
+            return self._shaped(smoother.predict(query, order, verbose=self.verbose))
 
     def interval(self, X: Any, level: float = 0.95) -> Interval:  # noqa: N803
         """The fit at each row of X and the ends of its pointwise confidence interval, ŷ ± z √(σ²(x) Σ α²).
@@ -246,7 +249,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _sorted(self) -> np.ndarray | None:
         """An order of many points in which neighbours stand together; None for few."""
-        if len(self.X_) <= FEW or self.kernel == "constant" or self.degree or self._weight is not None:
+        if len(self.X_) <= FEW or self.kernel == "constant" or self._weight is not None:
             return None
         order: np.ndarray = near_order(torch.tensor(self.X_, device=_device(self.device)), POINTS["cpu"]).cpu().numpy()
         return order

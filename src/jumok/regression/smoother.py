@@ -223,9 +223,20 @@ class Smoother:
         self, query: Float[Tensor, "query dim"], visible: Bool[Tensor, "query point"] | None = None
     ) -> Float[Tensor, "query output"]:
         """Σ α y."""
+        y, reached = self.local(query, visible)
+        return y if reached.all() else torch.where(reached[:, None], y, self._nearest(query, visible).values[:, :-1])
+
+    def local(
+        self, query: Float[Tensor, "query dim"], visible: Bool[Tensor, "query point"] | None = None
+    ) -> tuple[Float[Tensor, "query output"], Bool[Tensor, " query"]]:
+        """Σ α y, and whether the kernel of any point reaches the query; if not, it is no number to use."""
         mixed = self._attend(query, visible).values
-        y, reached = mixed[:, :-1], mixed[:, -1:] > 0
-        return y if reached.all() else torch.where(reached, y, self._nearest(query, visible).values[:, :-1])
+        return mixed[:, :-1], mixed[:, -1] > 0
+
+    def among(self, points: Int[Tensor, " some"]) -> "Smoother":
+        """The same with only some of the points."""
+        weight = None if self.weight is None else self.weight[points]
+        return replace(self, x=self.x[points], y_and_one=self.y_and_one[points], weight=weight)
 
     def predict(
         self, query: Float[Tensor, "query dim"], order: Int[Tensor, " place"] | None = None, *, verbose: bool = False

@@ -46,6 +46,13 @@ class PointBlocks:
         """Number of blocks."""
         return len(self.low)
 
+    @property
+    def place(self) -> Int[Tensor, " point"]:
+        """The place of each point."""
+        found = torch.empty_like(self.order)
+        found[self.order[: self.points]] = torch.arange(self.points, device=self.order.device)
+        return found[: self.points]
+
     def at_places(self, values: Float[Tensor, "point value"]) -> Float[Tensor, "place value"]:
         """Values of the points in the order of the places; 0 where a place is empty."""
         return torch.cat([values, values.new_zeros(1, values.shape[1])])[self.order]
@@ -192,7 +199,7 @@ def kernel_sums(
     gap = queries.gaps(points)
     if kernel == "gaussian":
         nearest = nearest_squared(queries, points, gap)
-        reach = nearest.amax() + negligible(bandwidth, points, queries.x.dtype)
+        reach = nearest.amax() + negligible(bandwidth, points.blocks.points, queries.x.dtype)
     else:
         nearest, reach = queries.x.new_zeros(len(queries.x)), queries.x.new_tensor(bandwidth).square()
     found, values = _nothing(queries, points, int(squares)), len(points.values)
@@ -230,9 +237,9 @@ def nearest_squared(queries: QueryBlock, points: Points, gap: Float[Tensor, " bl
     return nearest
 
 
-def negligible(bandwidth: float, points: Points, dtype: torch.dtype) -> float:
+def negligible(bandwidth: float, points: int, dtype: torch.dtype) -> float:
     """Squared distance beyond the nearest point's at which all points together weigh less than rounding."""
-    return 2 * bandwidth * bandwidth * math.log(max(2, points.blocks.points) / torch.finfo(dtype).eps)
+    return 2 * bandwidth * bandwidth * math.log(max(2, points) / torch.finfo(dtype).eps)
 
 
 def weigh(
