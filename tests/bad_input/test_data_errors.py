@@ -154,15 +154,6 @@ def test_a_split_that_a_saved_dataset_does_not_have_is_named(tmp_path):
     assert [*read_dataset(str(tmp_path / "one"))] == [("a", "b")]
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_a_vocabulary_larger_than_the_data_allows_says_what_is_possible(kind, capfd):
-    with refuses(DataError, 'tokenizer.size = 30000 … "char"') as raised:
-        Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=30_000))
-    most = int(str(raised.value).split("the most is ")[1].split(":")[0])
-    assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=most)).size == most
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.fixture
 def stored(tmp_path):
     write_dataset(tmp_path / "a.store", [([1, 2, 3], [4] * 50_000)] * 3, size=5, fingerprint="f")

@@ -65,6 +65,15 @@ def test_a_run_goes_on_to_the_same_bits_without_the_text_it_was_made_from(comman
 
 
 @pytest.mark.slow
+def test_a_run_whose_text_is_too_small_for_its_vocabulary_goes_on_to_the_same_bits(command):
+    pieces = [*command[:-1], "pieces", "--set=tokenizer.kind=unigram"]
+    assert "tokenizer.size = 8000 is more than the training text allows" in well(*pieces).err
+    well(*pieces, "--out", "whole", MORE)
+    resumed(["train", "pieces/recipe.toml", "--device", "cpu", "--out", "pieces"])
+    assert_same_run(Path("whole"), Path("pieces"))
+
+
+@pytest.mark.slow
 def test_a_run_whose_folder_was_renamed_is_resumed_from_its_copy_of_standard_input(command):
     with_input = [*command[:-1], "one", "--set=data.source=-"]
     well(*with_input, stdin="".join(LINES))

@@ -119,7 +119,7 @@ def prepare(
         check_inputs(data)
         say("learning the vocabulary")
         pairs, symbols = _Rereadable(data.training), data.symbols()
-        tokenizers = TokenizerPair.train(pairs, tokenizer, symbols=symbols, fingerprint=vocabulary)
+        tokenizers = TokenizerPair.train(pairs, tokenizer, symbols=symbols, fingerprint=vocabulary, say=say)
         tokenizers.save(folder)
     fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
     stores = _stores(folder, data)

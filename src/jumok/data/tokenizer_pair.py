@@ -1,7 +1,8 @@
 """The tokenizers of both sides of a model: how they are trained, read from its folder and written to it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -45,15 +46,21 @@ class TokenizerPair(NamedTuple):
 
     @classmethod
     def train(
-        cls, pairs: Iterable[Pair], config: TokenizerConfig, *, symbols: Symbols = NO_SYMBOLS, fingerprint: str = ""
+        cls,
+        pairs: Iterable[Pair],
+        config: TokenizerConfig,
+        *,
+        symbols: Symbols = NO_SYMBOLS,
+        fingerprint: str = "",
+        say: Callable[[str], None] = lambda message: None,
     ) -> "TokenizerPair":
         """Train the vocabularies; `pairs` is iterated once for each. `symbols` are those of the source."""
+        learn = partial(Tokenizer.train, config=config, fingerprint=fingerprint, say=say)
         if config.shared:
-            both = Tokenizer.train(chain.from_iterable(pairs), config, symbols=symbols, fingerprint=fingerprint)
+            both = learn(chain.from_iterable(pairs), symbols=symbols)
             return cls(both, EditTokenizer.learn(both, both, pairs) if config.edits else both)
         sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
-        source = Tokenizer.train(sources, config, side="source", symbols=symbols, fingerprint=fingerprint)
-        target = Tokenizer.train(targets, config, side="target", fingerprint=fingerprint)
+        source, target = learn(sources, side="source", symbols=symbols), learn(targets, side="target")
         return cls(source, EditTokenizer.learn(source, target, pairs) if config.edits else target)
 
     @property
