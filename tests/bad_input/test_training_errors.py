@@ -210,7 +210,7 @@ def test_resuming_where_there_is_no_checkpoint_starts_anew(tmp_path):
     [
         ({}, {"learning_rate": 0.5}, "training.learning_rate … 0.001 … 0.5"),
         ({}, {"betas": (0.9, 0.9)}, "training.betas … [0.9, 0.98] … [0.9, 0.9]"),
-        ({"schedule": "cosine"}, {"steps": 8}, "training.steps … 6 … 8"),
+        ({"schedule": "cosine"}, {"steps": 8}, 'training.steps … 6 … 8 … "cosine" … put it back'),
     ],
 )
 def test_settings_that_would_make_it_another_run_are_refused_on_resume(tmp_path, begun, resumed, facts):

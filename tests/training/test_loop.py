@@ -2,14 +2,15 @@
 
 import os
 import signal
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from jumok.errors import TrainingError
+from jumok.errors import ConfigError, TrainingError
 from jumok.models.weights import weights_of
+from jumok.tasks.recipes import TranslationTraining
 from jumok.training import TrainingConfig, train
 from jumok.training.checkpoint import checkpoints, step_of
 from support.runs import Remarks, assert_same_run, interrupt, metrics_of
@@ -221,6 +222,21 @@ def test_of_validations_with_equal_scores_the_one_with_the_lowest_loss_is_the_be
     assert (result.stopped, result.state.step, result.state.best_step) == ("patience", 18, 18)
     assert result.state.best_scores == {"accuracy": 1.0, "loss": 0.1}
     assert 9 not in [step_of(path) for path in checkpoints(tmp_path / "run/checkpoints")]
+
+
+def test_the_end_of_a_cosine_schedule_advises_to_start_from_the_model_not_to_resume(tmp_path):
+    report = Remarks()
+    settings = {field.name: getattr(EVERYTHING, field.name) for field in fields(EVERYTHING)} | {"metric": "chrf"}
+    config = TranslationTraining(**settings | {"schedule": "cosine", "steps": 6, "warmup": 1})
+    run(tmp_path / "run", config, check=lambda model: {"chrf": 1.0}, report=report)
+    further = f'; to train further, begin another run with training.start_from = "{tmp_path / "run"}"'
+    assert report.said[-1] == f"step 6: training.steps = 6 reached{further}"
+    with pytest.raises(ConfigError) as refused:
+        run(tmp_path / "run", replace(config, steps=8), resume=True)
+    assert str(refused.value) == (
+        'training.steps was 6 and is now 8, but training.schedule = "cosine" ends at training.steps; '
+        f"put it back{further}"
+    )
 
 
 def test_training_stops_after_its_minutes_counted_over_resumes(tmp_path):
