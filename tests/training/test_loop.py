@@ -81,15 +81,13 @@ def test_another_seed_drops_other_units(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, number, capfd):
+def test_ctrl_c_finishes_the_step_saves_and_says_where(tmp_path, number, capfd):
     report = Remarks({4: lambda: os.kill(os.getpid(), number)})
     handler = signal.getsignal(number)
     result = run(tmp_path / "run", report=report)
     assert result.stopped == "interrupted"
     assert step_of(checkpoints(tmp_path / "run/checkpoints")[-1]) == 4
-    assert report.said == [
-        f"stopped after step 4, all saved in {tmp_path / 'run'}; continue with the same command and --resume"
-    ]
+    assert report.said == [f"stopped after step 4, all saved in {tmp_path / 'run'}"]
     assert "finishing this step and saving; once more to quit at once" in capfd.readouterr().err
     assert signal.getsignal(number) is handler
 

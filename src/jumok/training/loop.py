@@ -339,8 +339,7 @@ class Trainer:
     def _why(self, stopped: Reason) -> str:
         step, config, again = self.state.step, self.config, "; to continue, raise it and use --resume"
         if stopped == "interrupted":
-            why = f"stopped after step {step}"
-            again = f", all saved in {self.folder}; continue with the same command and --resume"
+            why, again = f"stopped after step {step}", f", all saved in {self.folder}"
         elif stopped == "patience":
             why = f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done"
             again = "; to continue, raise training.patience and use --resume"
