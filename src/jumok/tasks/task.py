@@ -293,10 +293,16 @@ def freeze(model: nn.Module, parts: Sequence[str]) -> None:
     for part in parts:
         frozen = [weight for name, weight in model.named_parameters() if name == part or name.startswith(f"{part}.")]
         if not frozen:
-            names = ", ".join(name for name, _ in model.named_children())
+            inner = [f"{name}.{own}" for name, child in model.named_children() for own in parts_with_weights(child)]
+            names = ", ".join([*parts_with_weights(model), *inner])
             raise ConfigError(f'training.freeze = ["{part}"] names no weights of the model, whose parts are {names}')
         for weight in frozen:
             weight.requires_grad_(False)
+
+
+def parts_with_weights(model: nn.Module) -> list[str]:
+    """The names of the parts of a model that have weights, as dropout has not."""
+    return [name for name, part in model.named_children() if any(True for _ in part.parameters())]
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.tasks.task import RunContext, Task, TaskData, freeze, parameters
+from jumok.tasks.task import RunContext, Task, TaskData, freeze, parameters, parts_with_weights
 from jumok.tasks.text_generator import with_metric
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
@@ -215,7 +215,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             return
         known = _tokenizers_in(folder).source.pieces
         if new := given.source.pieces[len(known) :]:
-            others = [name for name, part in model.encoder.named_children() if embedding not in part.modules()]
+            parts = {name: model.encoder.get_submodule(name) for name in parts_with_weights(model.encoder)}
+            others = [name for name, part in parts.items() if embedding not in part.modules()]
             raise ConfigError(
                 f"{new[0]} is new to the vocabulary of {folder} and must be learnt, but training.freeze = "
                 f"{list(recipe.training.freeze)} freezes the embedding of the source; freeze "
