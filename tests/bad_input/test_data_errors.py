@@ -253,6 +253,8 @@ def test_a_step_that_does_not_exist_is_refused():
         (lambda: DataConfig(corpus="cldr", valid_target="a"), "data.valid_source and data.valid_target"),
         (lambda: DataConfig(pairs="a", valid_pairs="b", valid_source="c", valid_target="d"), "not both"),
         (lambda: DataConfig(source="-", target="-"), '"-"'),
+        (lambda: DataConfig(source="a", target="b", size=9), "data.size = 9 … built-in corpora; leave it out"),
+        (lambda: DataConfig(pairs="a.tsv", locales=("en", "de")), 'data.locales = ["en", "de"] … built-in corpora'),
         (lambda: DataConfig(corpus="cldr", joined=()), "data.joined = [] … [1, 2, 3]"),
         (lambda: DataConfig(corpus="cldr", joined=(2, 2)), "data.joined = [2, 2] … [1, 2, 3]"),
     ],
