@@ -79,6 +79,15 @@ def test_a_run_is_resumed_by_its_folder_alone(command):
     assert refused("train", "run", "--resume").startswith("run is a folder without recipe.toml")
 
 
+def test_a_model_without_its_checkpoints_is_refused_before_a_new_run_is_announced(command):
+    shutil.rmtree("run/checkpoints")
+    before = contents(Path("run"))
+    assert refused(*command, "--resume") == (
+        "run holds a trained model but no checkpoint to continue from; train into another folder"
+    )
+    assert contents(Path("run")) == before
+
+
 @pytest.mark.slow
 def test_a_run_whose_text_is_too_small_for_its_vocabulary_goes_on_to_the_same_bits(command):
     pieces = [*command[:-1], "pieces", "--set=tokenizer.kind=unigram"]
