@@ -175,7 +175,10 @@ def _existing(path: Path) -> Path:
         inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
         hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
         if any(path.parent.glob("checkpoints/step-*")):
-            hint = "; it holds a training run: continue it with --resume; the model appears after the first validation"
+            hint = (
+                "; it holds a training run: continue it with --resume (in Python resume=True); the model appears after "
+                "the first validation"
+            )
         raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")
     return path
 

@@ -122,6 +122,12 @@ def test_a_recipe_with_a_byte_order_mark_is_a_recipe(tmp_path):
     assert well("train", recipe, "--out", tmp_path / "run", "--device=cpu", *BRIEFLY).code == 0
 
 
+def test_a_run_that_is_there_says_how_to_continue_it_from_the_command_line_and_from_python(tmp_path):
+    (tmp_path / "run/checkpoints/step-00000001").mkdir(parents=True)
+    said = train(RECIPE, "--out", tmp_path / "run")
+    names(said, "already holds a training run", "--resume (in Python resume=True)")
+
+
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.model", "metrics.jsonl", "curve.png", "checksums.json"])
 def test_a_file_of_the_users_own_with_a_name_that_a_run_writes_is_not_overwritten(name):
     recipe = two_files(b"a b\nb a\n" * 20, b"b a\na b\n" * 20)

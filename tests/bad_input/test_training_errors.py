@@ -195,7 +195,7 @@ def test_a_folder_with_a_run_is_not_overwritten(finished):
     with pytest.raises(
         CheckpointError,
         match=r"run already holds a training run \(checkpoints, metrics.jsonl, model.safetensors\); continue it with "
-        r"--resume, train into another folder, or delete this one",
+        r"--resume \(in Python resume=True\), train into another folder, or delete this one",
     ):
         run(finished)
     assert contents(finished) == before

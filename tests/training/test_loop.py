@@ -156,7 +156,7 @@ def test_training_stops_when_validations_stop_getting_better(tmp_path):
     assert (result.stopped, result.state.step, result.state.best_step) == ("patience", 12, 6)
     assert report.said == [
         "step 12: no better bleu in 2 validations, so training is done; "
-        "to continue, raise training.patience and use --resume"
+        "to continue, raise training.patience and use --resume (in Python resume=True)"
     ]
     done = run(tmp_path / "run", config, resume=True)
     assert (done.stopped, done.state.step) == ("patience", 12)
@@ -243,7 +243,7 @@ def test_training_stops_after_its_minutes_counted_over_resumes(tmp_path):
     result = run(tmp_path / "run", config, report=report)
     assert result.stopped == "minutes"
     assert result.state.validated == result.state.step
-    assert "training.minutes = 0.005 reached; to continue, raise it and use --resume" in report.said[-1]
+    assert "training.minutes = 0.005 reached; to continue, raise it and use --resume (in Python" in report.said[-1]
     again = run(tmp_path / "run", config, resume=True)
     assert again.state.step == result.state.step
 

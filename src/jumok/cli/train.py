@@ -20,8 +20,8 @@ def train(
     recipe: Annotated[
         Path,
         Argument(
-            help="Recipe: a .toml file, or the name of one that comes with jumok, such as small-cpu; with --resume, also "
-            "the folder of the run."
+            help="Recipe: a .toml file, or the name of one that comes with jumok, such as small-cpu; with --resume, "
+            "also the folder of the run."
         ),
     ],
     out: Annotated[

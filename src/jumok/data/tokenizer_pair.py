@@ -113,9 +113,13 @@ class TokenizerPair(NamedTuple):
                 self.target if target is None else self.target.with_language(target),
             )
         if not self.source.languages:
-            raise ArgumentError("this model has no languages to choose from; leave out --from and --to")
+            raise ArgumentError(
+                "this model has no languages to choose from; leave out --from and --to (in Python source and target)"
+            )
         if source is not None or target is None:
-            raise ArgumentError(f"this model has a choice of target languages only; leave out --from {source}")
+            raise ArgumentError(
+                f"this model has a choice of target languages only; leave out --from {source} (in Python source)"
+            )
         return TokenizerPair(self.source.with_language(target), self.target)
 
     def files(self) -> dict[str, bytes]:

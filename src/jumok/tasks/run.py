@@ -62,8 +62,9 @@ def train(
 
     `recipe` is a TOML file, the name of a recipe that comes with jumok, such as "small-cpu", its tables, or a recipe
     dataclass; `overrides` changes settings of it, {"training.steps": 2000}. `resume` continues from the newest
-    checkpoint exactly where the run stopped; `recipe` may then be the folder of the run. Progress is reported to standard error, or to `report`; `draw=False` draws
-    no curve.png. The sections of the recipe determine the task unless `task` names one.
+    checkpoint exactly where the run stopped; `recipe` may then be the folder of the run. Progress is reported to
+    standard error, or to `report`; `draw=False` draws no curve.png. The sections of the recipe determine the task
+    unless `task` names one.
 
     In a script that torchrun starts, all processes train one model together, each on a GPU of its own where there are
     GPUs; see docs/scale.md. One that torchrun starts again after a failure resumes by itself.
@@ -151,7 +152,7 @@ def _train(
 
 def _how_to_continue(folder: Path, task: Task[Any, Any]) -> str:
     own = "" if task in TASKS else " --task FILE"
-    return f"continue: jumok train {quote(str(folder))}{own} --resume (in Python: resume=True)"
+    return f"continue: jumok train {quote(str(folder))}{own} --resume (in Python resume=True)"
 
 
 def _prepared(task: Task[Any, Any], recipe: Any, run: RunContext) -> TaskData[Any, Any]:

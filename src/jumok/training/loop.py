@@ -337,12 +337,16 @@ class Trainer:
         return mean
 
     def _why(self, stopped: Reason) -> str:
-        step, config, again = self.state.step, self.config, "; to continue, raise it and use --resume"
+        step, config, again = (
+            self.state.step,
+            self.config,
+            "; to continue, raise it and use --resume (in Python resume=True)",
+        )
         if stopped == "interrupted":
             why, again = f"stopped after step {step}", f", all saved in {self.folder}"
         elif stopped == "patience":
             why = f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done"
-            again = "; to continue, raise training.patience and use --resume"
+            again = "; to continue, raise training.patience and use --resume (in Python resume=True)"
         else:
             limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
             why = f"step {step}: training.{limit} reached"

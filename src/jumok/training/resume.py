@@ -98,7 +98,7 @@ def will_resume(
     if not begun and (foreign := foreign_files(folder / "data")):
         raise CheckpointError(
             f"{folder / 'data'} holds {' and '.join(foreign)}, which the run's own data would overwrite; "
-            "train into another folder: --out runs/NAME"
+            "train into another folder: --out runs/NAME (in Python out=)"
         )
     return begun
 
@@ -122,12 +122,12 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     there = [name for name in WRITTEN if (folder / name).exists()]
     if not resume and ((folder / "model.safetensors").exists() or has_checkpoints(folder / "checkpoints")):
         raise CheckpointError(
-            f"{folder} already holds a training run ({', '.join(there)}); continue it with --resume, "
-            "train into another folder, or delete this one"
+            f"{folder} already holds a training run ({', '.join(there)}); continue it with --resume (in Python "
+            "resume=True), train into another folder, or delete this one"
         )
     begun = any((folder / name).exists() for name in ("checkpoints", "model.safetensors"))
     if not begun and (why := why_foreign(folder, BESIDE)):
-        raise CheckpointError(f"{why}; train into another folder: --out runs/NAME")
+        raise CheckpointError(f"{why}; train into another folder: --out runs/NAME (in Python out=)")
 
 
 def check_no_model(folder: Path) -> None:
