@@ -3,6 +3,7 @@
 import gzip
 import os
 import struct
+import subprocess
 import sys
 from random import Random
 
@@ -135,6 +136,15 @@ def test_formats_that_cannot_be_meant_are_refused(tmp_path):
         list(read_pairs(one))
     with refuses(ArgumentError, "keys", "column numbers"):
         list(read_pairs(write(tmp_path / "a.jsonl", "{}\n"), columns=(1, 2)))
+
+
+def test_csv_is_refused_with_a_command_that_converts_it(tmp_path):
+    path = write(tmp_path / "a.csv", '"one, two",eins\n"say ""a""","zwei\ndrei"\n')
+    with refuses(ArgumentError, path, "CSV", "TSV") as raised:
+        list(read_pairs(path))
+    command = str(raised.value).split("for example: ")[1].replace("FILE", "a.csv").replace("NEW", "a")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert list(read_pairs(tmp_path / "a.tsv")) == [("one, two", "eins"), ('say "a"', "zwei drei")]
 
 
 def test_a_missing_extra_is_named(monkeypatch):

@@ -52,6 +52,23 @@ def test_fewer_positions_than_tokens(half, kind):
 
 
 @pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("source = train.en", 'text needs quotes: source = "train.en"'),
+        ("source = train.en  # English", 'text needs quotes: source = "train.en"'),
+        ("source = ~/data/train.en", 'text needs quotes: source = "~/data/train.en"'),
+        ("shared = True", "write shared = true"),
+        ("size = 1,000", ""),
+        ('source = "train.en', ""),
+    ],
+)
+def test_a_line_that_is_not_toml_is_shown_with_what_to_write(line, hint):
+    said = train(f"[data]\n{line}\n")
+    names(said, "recipe.toml is not TOML", "at line 2", f": {line}")
+    assert said.endswith(f": {line}; {hint}" if hint else f": {line}")
+
+
+@pytest.mark.parametrize(
     ("text", "facts"),
     [
         (f"{REVERSE}sizes = 3", "data.sizes … size?"),
