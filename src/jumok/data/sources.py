@@ -219,6 +219,11 @@ class DataConfig(ParallelText):
         return [corpus.alone(self) for corpus in self.mix] or [self]
 
     @property
+    def copies(self) -> bool:
+        """Whether source and target are the same file."""
+        return bool(self.source) and Path(self.source).resolve() == Path(self.target).resolve()
+
+    @property
     def has_links(self) -> bool:
         """Whether the training pairs have word links."""
         return bool(self.alignments) or any(corpus.alignments for corpus in self.mix)
