@@ -44,6 +44,14 @@ def test_an_unknown_name_lists_those_there_are(tmp_path, monkeypatch):
     assert jumok("train", "smal-cpu").err.endswith("did you mean small-cpu?\n")
 
 
+def test_a_mistyped_path_is_answered_with_the_nearest_file_in_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "dates-en.toml", RECIPE)
+    assert jumok("train", "date-en.toml").err == "jumok: there is no recipe date-en.toml; did you mean dates-en.toml?\n"
+    said = jumok("train", "recipes/smal-cpu.toml").err
+    assert said == "jumok: there is no recipe recipes/smal-cpu.toml; jumok has a small-cpu of its own\n"
+
+
 @pytest.mark.slow
 def test_training_by_a_name_writes_the_run_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

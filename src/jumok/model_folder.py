@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
 from jumok.data.tokenizer_pair import SEPARATE, SHARED
 from jumok.errors import ArgumentError, DataError, ModelError
-from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
+from jumok.files import MOST_JSON, atomic_write, nearest_path, read_plain, sync_folder
 from jumok.models.weights import WeightsHeader, read_header
 from jumok.settings import MOST_BYTES as MOST_RECIPE_BYTES
 from jumok.settings import parse_toml
@@ -79,7 +79,7 @@ def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:
     """The result of `read` for a model folder; tried again if it fails, because a run may have published a model."""
     path = model_path(folder)
     if not path.is_dir():
-        raise ModelError(f"there is no model folder {path}; `jumok train` writes one")
+        raise ModelError(f"there is no model folder {path}{nearest_path(path) or '; `jumok train` writes one'}")
     try:
         return read(_opened(path))
     except (ModelError, DataError):

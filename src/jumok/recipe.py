@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from jumok.errors import ConfigError
+from jumok.files import nearest_path
 from jumok.setting_hints import setting_hint, value_hint
 from jumok.settings import (
     MOST_BYTES,
@@ -72,7 +73,10 @@ def find_recipe(given: Path) -> tuple[Path, str]:
         return shipped[name], f"the recipe is {name}, which comes with jumok: {shipped[name]}"
     if given.suffix == ".toml" or not is_name:  # a file, most likely
         close = get_close_matches(name, shipped, n=1)
-        raise ConfigError(f"there is no recipe {given}" + (f"; jumok has a {close[0]} of its own" if close else ""))
+        near = nearest_path(given)
+        if close and "did you mean" not in near:
+            near = f"; jumok has a {close[0]} of its own"
+        raise ConfigError(f"there is no recipe {given}{near}")
     raise ConfigError(f"there is no recipe {given}, and none of that name comes with jumok{nearest(name, shipped)}")
 
 
