@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -53,6 +54,13 @@ def shipped_recipes() -> dict[str, Path]:
     """The recipes that come with jumok by their names, such as small-cpu."""
     folder = next((place for place in PLACES if place.is_dir()), None)
     return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder is not None else {}
+
+
+def recipe_title(path: Path) -> str:
+    """The first sentence of the comment at the beginning of a recipe."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    comment = " ".join(line.lstrip("# ") for line in lines)
+    return re.split(r"(?<!et al)\.(?= |$)", comment)[0]
 
 
 def find_recipe(given: Path) -> tuple[Path, str]:
