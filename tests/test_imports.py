@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "training": {"settings", "models", "layers", "attention", "data", "screen", "files", "model_folder", "devices"},
     "decoding": {"models", "layers", "attention", "data", "files", "settings", "setting_hints"},
     "analysis": {"decoding", "training", "models", "layers", "attention", "data", "files", "images"},
-    "recipe": {"setting_hints", "settings"},
+    "recipe": {"files", "setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
     "exchange": {"tasks", "decoding", "models", "layers", "data", "files", "model_folder", "screen"},

@@ -1,5 +1,6 @@
 """`jumok train NAME` finds the recipes that come with jumok from any folder."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -42,6 +43,32 @@ def test_an_unknown_name_lists_those_there_are(tmp_path, monkeypatch):
     assert (done.code, done.out) == (1, "")
     assert "there is no recipe unheard-of, and none of that name comes with jumok; there are align-en-fr, " in done.err
     assert jumok("train", "smal-cpu").err.endswith("did you mean small-cpu?\n")
+
+
+def test_a_mistyped_path_is_answered_with_the_nearest_file_in_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "dates-en.toml", RECIPE)
+    assert jumok("train", "date-en.toml").err == "jumok: there is no recipe date-en.toml; did you mean dates-en.toml?\n"
+    said = jumok("train", "recipes/smal-cpu.toml").err
+    assert said == "jumok: there is no recipe recipes/smal-cpu.toml; jumok has a small-cpu of its own\n"
+
+
+def test_the_list_of_recipes_has_the_first_sentence_of_each():
+    listed = json.loads(well("recipes", "--json").out)
+    assert set(listed) == set(shipped_recipes())
+    assert listed["small-cpu"] == "A small recurrent model for your own two text files"
+    assert listed["cora-plain"].endswith("(Veličković et al. 2018)")
+    assert all(listed.values())
+    for line in (f"{name} {title}" for name, title in listed.items()):
+        assert line.split() in [row.split() for row in well("recipes").out.splitlines()]
+
+
+def test_a_recipe_is_printed_as_it_is():
+    assert well("recipes", "small-cpu").out == (ROOT / "recipes/small-cpu.toml").read_text(encoding="utf-8")
+    done = jumok("recipes", "smal-cpu")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "jumok: no recipe called smal-cpu comes with jumok; did you mean small-cpu?\n"
+    assert "leave out one of them" in jumok("recipes", "small-cpu", "--json").err
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ def open_bytes(path: str | Path) -> Iterator[BufferedIOBase]:
         with COMPRESSED.get(path.suffix, open)(path, "rb") as file:
             yield file
     except FileNotFoundError:
-        raise DataError(f"there is no file {path}{_nearest(path)}") from None
+        raise DataError(f"there is no file {path}{nearest_path(path)}") from None
     except IsADirectoryError:
         raise DataError(f"{path} is a folder; name a file in it") from None
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
@@ -293,8 +293,12 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _nearest(path: Path) -> str:
+def nearest_path(path: Path) -> str:
+    """The end of a message about a path that does not exist: the closest name in its folder, if any is close."""
     if not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist either"
-    close = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    names: list[str] = []
+    with suppress(OSError):  # a folder that may not be listed
+        names = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
+    close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {path.parent / close[0]}?" if close else ""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
 from jumok.data.tokenizer_pair import SEPARATE, SHARED
 from jumok.errors import ArgumentError, DataError, ModelError
-from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
+from jumok.files import MOST_JSON, atomic_write, nearest_path, read_plain, sync_folder
 from jumok.models.weights import WeightsHeader, read_header
 from jumok.settings import MOST_BYTES as MOST_RECIPE_BYTES
 from jumok.settings import parse_toml
@@ -81,7 +81,7 @@ def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:
     """The result of `read` for a model folder; tried again if it fails, because a run may have published a model."""
     path = model_path(folder)
     if not path.is_dir():
-        raise ModelError(f"there is no model folder {path}; `jumok train` writes one")
+        raise ModelError(f"there is no model folder {path}{nearest_path(path) or '; `jumok train` writes one'}")
     try:
         return read(_opened(path))
     except (ModelError, DataError):
@@ -177,7 +177,10 @@ def _existing(path: Path) -> Path:
         inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
         hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
         if any(path.parent.glob("checkpoints/step-*")):
-            hint = "; it holds a training run: continue it with --resume; the model appears after the first validation"
+            hint = (
+                "; it holds a training run: continue it with --resume (in Python resume=True); the model appears after "
+                "the first validation"
+            )
         if path.name == RECIPE and (path.parent / FOREIGN).exists():
             hint = f"; if it is a model of transformers, import it first: jumok import {path.parent} --out NEW_FOLDER"
         raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")

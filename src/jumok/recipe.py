@@ -6,10 +6,12 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from jumok.errors import ConfigError
+from jumok.files import nearest_path
 from jumok.setting_hints import setting_hint, value_hint
 from jumok.settings import (
     MOST_BYTES,
@@ -54,6 +56,13 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder is not None else {}
 
 
+def recipe_title(path: Path) -> str:
+    """The first sentence of the comment at the beginning of a recipe."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    comment = " ".join(line.lstrip("# ") for line in lines)
+    return re.split(r"(?<!et al)\.(?= |$)", comment)[0]
+
+
 def find_recipe(given: Path) -> tuple[Path, str]:
     """The file of a recipe given by its path or by the name of one that comes with jumok, and a message on the choice.
 
@@ -72,7 +81,10 @@ def find_recipe(given: Path) -> tuple[Path, str]:
         return shipped[name], f"the recipe is {name}, which comes with jumok: {shipped[name]}"
     if given.suffix == ".toml" or not is_name:  # a file, most likely
         close = get_close_matches(name, shipped, n=1)
-        raise ConfigError(f"there is no recipe {given}" + (f"; jumok has a {close[0]} of its own" if close else ""))
+        near = nearest_path(given)
+        if close and "did you mean" not in near:
+            near = f"; jumok has a {close[0]} of its own"
+        raise ConfigError(f"there is no recipe {given}{near}")
     raise ConfigError(f"there is no recipe {given}, and none of that name comes with jumok{nearest(name, shipped)}")
 
 

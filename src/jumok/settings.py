@@ -13,6 +13,7 @@ import difflib
 import json
 import math
 import operator
+import re
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,6 +30,10 @@ from jumok.setting_hints import section_hint, setting_hint, value_hint
 
 MOST_BYTES = 2**15
 """Size limit of a recipe; jumok's own have under a thousand bytes, and reading a hostile one must not take long."""
+SHOWN = 80
+"""Characters of a line that a message repeats."""
+UNQUOTED = re.compile(r"(?P<key>[\w.-]+)\s*=\s*(?P<value>[^\W\d][^\"'#]{0,80}?|[~/.$][^\"'#]{1,80}?)\s*(#.*)?")
+"""A line whose value is a text without quotes."""
 MOST_BITS = 4096
 """Size limit of a whole number; Python refuses to print longer ones."""
 LARGEST = 2**63 - 1
@@ -102,11 +107,27 @@ def parse_toml(content: bytes, path: str | Path) -> dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path} is larger than {MOST_BYTES:,} bytes, the most a recipe may have; is it a recipe?")
     try:
-        return loads(content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n"), path)
+        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start + 1}), as a recipe must be") from None
+    try:
+        return loads(text, path)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+        raise ConfigError(f"{path} is not TOML: {error}{_line_at_fault(text, str(error))}") from None
+
+
+def _line_at_fault(text: str, message: str) -> str:
+    """The line that a message of tomllib is about and, where its value is a text without quotes, how to write it."""
+    found = re.search(r"at line (\d+)", message)
+    if not found:
+        return ""
+    line = text.split("\n")[int(found[1]) - 1].strip()
+    bare = UNQUOTED.fullmatch(line)
+    if not bare:
+        return f": {line[:SHOWN]}"
+    key, value = bare["key"], bare["value"]
+    wanted = f"write {key} = {value.lower()}" if value in ("True", "False") else f'text needs quotes: {key} = "{value}"'
+    return f": {line[:SHOWN]}; {wanted}"
 
 
 def loads(text: str, origin: str | Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_an_average_with_a_tampered_model(model, reverser, name):
 def test_an_average_of_models_with_other_words(reverser):
     letters = "abcdefghij"
     write(Path("letters.tsv"), "".join(f"{one}{other}\t{other}{one}\n" for one in letters for other in letters))
-    data = "--set=data.corpus=", "--set=data.pairs=letters.tsv"
+    data = [f"--set=data.{change}" for change in ("corpus=", "pairs=letters.tsv", "size=50000", "longest=12")]
     well("train", write_recipe(RECIPE), "--out", "letters", "--device", "cpu", *BRIEFLY, *data)
     names(refused("average", reverser, "letters", "--out", "mean"), "letters", reverser, "vocabulary")
 

@@ -81,3 +81,9 @@ def test_no_text_is_not_taken_for_the_folder_one_is_in():
 def test_an_option_mistyped_is_answered_with_the_nearest_one():
     said = "jumok: there is no option --bem; did you mean --beam? see jumok translate --help\n"
     assert jumok("translate", "--bem", "3").err == said
+
+
+def test_an_option_that_resembles_none_is_answered_without_a_guess():
+    for command in ("look", "align", "evaluate"):
+        said = f"jumok: there is no option --format; see jumok {command} --help\n"
+        assert jumok(command, "--format", "json").err == said

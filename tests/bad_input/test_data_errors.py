@@ -3,6 +3,7 @@
 import gzip
 import os
 import struct
+import subprocess
 import sys
 from random import Random
 
@@ -137,6 +138,15 @@ def test_formats_that_cannot_be_meant_are_refused(tmp_path):
         list(read_pairs(write(tmp_path / "a.jsonl", "{}\n"), columns=(1, 2)))
 
 
+def test_csv_is_refused_with_a_command_that_converts_it(tmp_path):
+    path = write(tmp_path / "a.csv", '"one, two",eins\n"say ""a""","zwei\ndrei"\n')
+    with refuses(ArgumentError, path, "CSV", "TSV") as raised:
+        list(read_pairs(path))
+    command = str(raised.value).split("for example: ")[1].replace("FILE", "a.csv").replace("NEW", "a")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert list(read_pairs(tmp_path / "a.tsv")) == [("one, two", "eins"), ('say "a"', "zwei drei")]
+
+
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with refuses(MissingExtraError, "pip install 'jumok[datasets]'"):
@@ -152,15 +162,6 @@ def test_a_split_that_a_saved_dataset_does_not_have_is_named(tmp_path):
         with refuses(DataError, tmp_path / name, "'validation'", facts):
             read_dataset(str(tmp_path / name), split="validation")
     assert [*read_dataset(str(tmp_path / "one"))] == [("a", "b")]
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_a_vocabulary_larger_than_the_data_allows_says_what_is_possible(kind, capfd):
-    with refuses(DataError, 'tokenizer.size = 30000 … "char"') as raised:
-        Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=30_000))
-    most = int(str(raised.value).split("the most is ")[1].split(":")[0])
-    assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=most)).size == most
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.fixture
@@ -262,6 +263,8 @@ def test_a_step_that_does_not_exist_is_refused():
         (lambda: DataConfig(corpus="cldr", valid_target="a"), "data.valid_source and data.valid_target"),
         (lambda: DataConfig(pairs="a", valid_pairs="b", valid_source="c", valid_target="d"), "not both"),
         (lambda: DataConfig(source="-", target="-"), '"-"'),
+        (lambda: DataConfig(source="a", target="b", size=9), "data.size = 9 … built-in corpora; leave it out"),
+        (lambda: DataConfig(pairs="a.tsv", locales=("en", "de")), 'data.locales = ["en", "de"] … built-in corpora'),
         (lambda: DataConfig(corpus="cldr", joined=()), "data.joined = [] … [1, 2, 3]"),
         (lambda: DataConfig(corpus="cldr", joined=(2, 2)), "data.joined = [2, 2] … [1, 2, 3]"),
     ],

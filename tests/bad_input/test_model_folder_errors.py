@@ -1,6 +1,7 @@
 """What is said of a model folder that is damaged, incomplete or none."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,8 @@ def test_a_model_with_a_damaged_file(model, name, how):
 
 def test_a_model_folder_that_is_none(tmp_path):
     assert refused("inspect", "none") == "there is no model folder none; `jumok train` writes one"
+    Path("models/first").mkdir(parents=True)
+    assert refused("inspect", "models/frist") == "there is no model folder models/frist; did you mean models/first?"
     (tmp_path / "empty").mkdir()
     names(refused("inspect", "empty"), "empty", "recipe.toml is missing")
     (tmp_path / "begun/checkpoints/step-00000002").mkdir(parents=True)

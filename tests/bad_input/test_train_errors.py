@@ -52,6 +52,23 @@ def test_fewer_positions_than_tokens(half, kind):
 
 
 @pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("source = train.en", 'text needs quotes: source = "train.en"'),
+        ("source = train.en  # English", 'text needs quotes: source = "train.en"'),
+        ("source = ~/data/train.en", 'text needs quotes: source = "~/data/train.en"'),
+        ("shared = True", "write shared = true"),
+        ("size = 1,000", ""),
+        ('source = "train.en', ""),
+    ],
+)
+def test_a_line_that_is_not_toml_is_shown_with_what_to_write(line, hint):
+    said = train(f"[data]\n{line}\n")
+    names(said, "recipe.toml is not TOML", "at line 2", f": {line}")
+    assert said.endswith(f": {line}; {hint}" if hint else f": {line}")
+
+
+@pytest.mark.parametrize(
     ("text", "facts"),
     [
         (f"{REVERSE}sizes = 3", "data.sizes … size?"),
@@ -120,6 +137,12 @@ def test_a_change_is_blamed_only_for_what_it_changed():
 def test_a_recipe_with_a_byte_order_mark_is_a_recipe(tmp_path):
     recipe = write(tmp_path / "r.toml", "\ufeff" + RECIPE)
     assert well("train", recipe, "--out", tmp_path / "run", "--device=cpu", *BRIEFLY).code == 0
+
+
+def test_a_run_that_is_there_says_how_to_continue_it_from_the_command_line_and_from_python(tmp_path):
+    (tmp_path / "run/checkpoints/step-00000001").mkdir(parents=True)
+    said = train(RECIPE, "--out", tmp_path / "run")
+    names(said, "already holds a training run", "--resume (in Python resume=True)")
 
 
 @pytest.mark.parametrize("name", ["README.md", "tokenizer.model", "metrics.jsonl", "curve.png", "checksums.json"])

@@ -195,7 +195,7 @@ def test_a_folder_with_a_run_is_not_overwritten(finished):
     with pytest.raises(
         CheckpointError,
         match=r"run already holds a training run \(checkpoints, metrics.jsonl, model.safetensors\); continue it with "
-        r"--resume, train into another folder, or delete this one",
+        r"--resume \(in Python resume=True\), train into another folder, or delete this one",
     ):
         run(finished)
     assert contents(finished) == before
@@ -210,7 +210,7 @@ def test_resuming_where_there_is_no_checkpoint_starts_anew(tmp_path):
     [
         ({}, {"learning_rate": 0.5}, "training.learning_rate … 0.001 … 0.5"),
         ({}, {"betas": (0.9, 0.9)}, "training.betas … [0.9, 0.98] … [0.9, 0.9]"),
-        ({"schedule": "cosine"}, {"steps": 8}, "training.steps … 6 … 8"),
+        ({"schedule": "cosine"}, {"steps": 8}, 'training.steps … 6 … 8 … "cosine" … put it back'),
     ],
 )
 def test_settings_that_would_make_it_another_run_are_refused_on_resume(tmp_path, begun, resumed, facts):

@@ -78,7 +78,7 @@ def test_text_to_translate_that_is_not_text_is_located(reverser):
 
 def test_more_translations_than_the_beam_is_wide_are_refused_before_anything_is_read(reverser):
     said = refused("translate", reverser, "--beam", "2", "--n-best", "3")
-    assert said == "n_best = 3, but the beam is 2 wide; n_best must be from 1 to 2"
+    assert said == "the 3 best outputs are asked for, but the beam is only 2 wide; widen it to 3, or ask for fewer"
 
 
 @pytest.mark.parametrize(

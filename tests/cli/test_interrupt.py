@@ -54,10 +54,11 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     code, out, said = interrupted(start(*broken), "step 4/")
     assert (code, out) == (130, "")
     assert "finishing this step and saving; once more to quit at once" in said
-    assert f"all saved in {tmp_path / 'broken'}; continue with the same command and --resume" in said
+    assert f"all saved in {tmp_path / 'broken'}\n" in said
+    assert f"continue: jumok train {tmp_path / 'broken'} --resume (in Python resume=True)\n" in said
     assert "Traceback" not in said
     assert len(well("translate", tmp_path / "broken", stdin="12\n").out.splitlines()) == 1
-    assert "resuming after step" in well(*broken, "--resume").err
+    assert "resuming after step" in well("train", tmp_path / "broken", "--device=cpu", "--resume").err
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 

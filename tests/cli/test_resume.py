@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from jumok import train
 from jumok.data import fingerprint
 from support.commands import jumok, well, write
 from support.refusals import contents, refused
@@ -62,6 +63,38 @@ def test_a_run_goes_on_to_the_same_bits_without_the_text_it_was_made_from(comman
     said = resumed(command)
     assert "train.a and train.b no longer exist; using the data prepared from them in run/data\n" in said
     assert_same_run(Path("whole"), Path("run"))
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_by_its_folder_alone(command):
+    well(*command[:-1], "whole", MORE)
+    resumed(["train", "run", "--device", "cpu"])
+    assert_same_run(Path("whole"), Path("run"))
+    run = train("run", resume=True, overrides={"training.steps": 5}, device="cpu")
+    assert (run.folder, run.state.step) == (Path("run"), 5)
+    assert refused("train", "run") == (
+        "run is the folder of a run; resume it (--resume, in Python resume=True), or name a recipe, a .toml file"
+    )
+    os.remove("run/recipe.toml")
+    assert refused("train", "run", "--resume").startswith("run is a folder without recipe.toml")
+
+
+def test_a_model_without_its_checkpoints_is_refused_before_a_new_run_is_announced(command):
+    shutil.rmtree("run/checkpoints")
+    before = contents(Path("run"))
+    assert refused(*command, "--resume") == (
+        "run holds a trained model but no checkpoint to continue from; train into another folder"
+    )
+    assert contents(Path("run")) == before
+
+
+@pytest.mark.slow
+def test_a_run_whose_text_is_too_small_for_its_vocabulary_goes_on_to_the_same_bits(command):
+    pieces = [*command[:-1], "pieces", "--set=tokenizer.kind=unigram"]
+    assert "tokenizer.size = 8000 is more than the training text allows" in well(*pieces).err
+    well(*pieces, "--out", "whole", MORE)
+    resumed(["train", "pieces", "--device", "cpu"])
+    assert_same_run(Path("whole"), Path("pieces"))
 
 
 @pytest.mark.slow

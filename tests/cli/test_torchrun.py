@@ -94,7 +94,7 @@ def test_what_is_wrong_is_said_once(tmp_path):
     assert run.end() != 0
     assert re.findall("(?m)^jumok: .*$", run.said) == [
         f"jumok: {tmp_path / 'run'} holds metrics.jsonl, which the model's own would overwrite; train into another "
-        "folder: --out runs/NAME"
+        "folder: --out runs/NAME (in Python out=)"
     ]
     other = Launched(tmp_path, "--unknown")
     assert other.end() != 0

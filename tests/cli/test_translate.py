@@ -125,7 +125,7 @@ def test_a_list_longer_than_the_beam_widens_it_here_and_in_python(reverser):
 def test_a_list_longer_than_a_beam_that_was_asked_for_is_refused(reverser):
     found = jumok("translate", reverser, "--n-best", 3, "--beam", 2, stdin="1\n")
     assert found.code == 1
-    assert found.err.startswith("jumok: n_best = 3, but the beam is 2 wide")
+    assert found.err.startswith("jumok: the 3 best outputs are asked for, but the beam is only 2 wide")
 
 
 def test_json_is_one_object_a_line(reverser):

@@ -169,6 +169,16 @@ def test_a_batch_with_sampled_subwords_is_a_pure_function_too(tmp_path, kind, sa
     assert not torch.equal(one.batch(1, 2).source[0], batches(seed=4).batch(1, 2).source[0])
 
 
+def test_a_source_that_is_its_own_target_is_remarked_on(tmp_path):
+    files, said = two_files(tmp_path, list(corpus_pairs("cldr", 200))), []
+    prepare(tmp_path / "two", DataConfig(**files), SMALL, say=said.append)
+    assert not any("same file" in message for message in said)
+    same = DataConfig(source=files["source"], target=f"{tmp_path}/./train.source")
+    prepare(tmp_path / "one", same, SMALL, say=said.append)
+    copies = f"source and target are the same file, {files['source']}, so the model will learn to copy its input"
+    assert copies in said
+
+
 def test_sentences_are_cut_anew_every_epoch_and_the_same_in_the_same_epoch(tmp_path):
     files = two_files(tmp_path, list(corpus_pairs("cldr", 200)))
     found = prepare(tmp_path / "run", DataConfig(**files), TokenizerConfig(kind="bpe", size=200))

@@ -36,6 +36,19 @@ def test_jamo_outputs_are_syllables_again(text, tokenizer_of):
     assert tokenizer.decode(tokenizer.encode(text)) == tokenizer_of().normaliser(text)
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_text_too_small_for_a_vocabulary_gives_the_largest_possible_one_and_says_so(kind, texts, capfd):
+    said = []
+    tokenizer = Tokenizer.train(texts[:200], TokenizerConfig(kind=kind, size=30_000), say=said.append)
+    assert said == [
+        f"tokenizer.size = 30000 is more than the training text allows; the vocabulary has {tokenizer.size} tokens"
+    ]
+    same = Tokenizer.train(texts[:200], TokenizerConfig(kind=kind, size=tokenizer.size), say=said.append)
+    assert same.model == tokenizer.model
+    assert len(said) == 1
+    assert capfd.readouterr() == ("", "")
+
+
 def test_special_ids_are_fixed(tokenizer_of):
     for kind in KINDS:
         tokenizer = tokenizer_of(kind=kind)

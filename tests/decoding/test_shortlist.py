@@ -112,7 +112,7 @@ def test_a_mixture_of_corpora_makes_one_shortlist_whatever_an_earlier_run_left_b
     for name in ("mix-0.valid", "train", "mix-2.train"):
         write_dataset(tmp_path / f"data/{name}.store", [[[BOS, 200, EOS]] * 2], size=200_000)
     mix = tuple(MixedCorpus(source=f"{name}.en", target=f"{name}.ko") for name in ("one", "other"))
-    found = engines_of(trained, tmp_path, corpus="", mix=mix).shortlist()
+    found = engines_of(trained, tmp_path, corpus="", size=50_000, mix=mix).shortlist()
     assert found is not None
     assert set(found.likely) == {*range(4, 40), *range(60, 100)}
     assert (tmp_path / "shortlist.txt").exists()

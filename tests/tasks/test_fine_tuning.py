@@ -71,7 +71,9 @@ def test_a_table_that_encoder_and_decoder_share_is_frozen_with_either(
 
 
 def test_a_part_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="names no weights"):
+    with pytest.raises(
+        ConfigError, match=r"names no weights .* are encoder, decoder, encoder.tokens, encoder.layers, "
+    ):
         jumok.train(recipe(tmp_path, freeze=["lm_head"]), out=tmp_path / "run", device="cpu", draw=False)
     assert not (tmp_path / "run" / "data").exists()  # refused before the text is tokenised
 
@@ -126,6 +128,18 @@ def test_a_new_tag_needs_an_embedding_that_learns(tmp_path: Path, freeze: str) -
     assert first.model.tags == ["<fruit>"]
     tables["training"] |= {"freeze": [freeze], "start_from": str(tmp_path / "run")}  # the tag is known now
     jumok.train(tables, out=tmp_path / "further", device="cpu", draw=False)
+
+
+def test_the_advice_to_freeze_other_parts_names_only_parts_with_weights(tmp_path: Path) -> None:
+    half = {"kind": "rnn", "width": 8, "embedding": 8}
+    tables = recipe(tmp_path, start_from="") | {"encoder": half, "decoder": half, "tokenizer": {"kind": "char"}}
+    jumok.train(tables, out=tmp_path / "rnn", device="cpu", draw=False)
+    further = recipe(tmp_path, start_from=str(tmp_path / "rnn"), freeze=["encoder"])
+    further["data"] |= {"tag": "<fruit>"}
+    with pytest.raises(ConfigError, match=r"; freeze encoder.forwards and encoder.backwards instead$"):
+        jumok.train(further, out=tmp_path / "run", device="cpu", draw=False)
+    further["training"]["freeze"] = ["encoder.forwards", "encoder.backwards"]
+    assert jumok.train(further, out=tmp_path / "run", device="cpu", draw=False).model.tags == ["<fruit>"]
 
 
 def test_pairs_that_are_longer_than_the_positions_of_the_model_are_left_out(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_settings_of_decoding_can_be_given(learned):
     assert len(longer.pieces[0][1]) >= 5
     with pytest.raises(ArgumentError, match="beem is not a setting of decoding; did you mean beam"):
         learned.translate(["1"], beem=3)
-    with pytest.raises(ArgumentError, match="n_best = 3, but the beam is 2 wide"):
+    with pytest.raises(ArgumentError, match="the 3 best outputs are asked for, but the beam is only 2 wide"):
         learned.translate(["1"], beam=2, n_best=3)
 
 

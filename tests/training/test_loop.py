@@ -2,14 +2,15 @@
 
 import os
 import signal
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from jumok.errors import TrainingError
+from jumok.errors import ConfigError, TrainingError
 from jumok.models.weights import weights_of
+from jumok.tasks.recipes import TranslationTraining
 from jumok.training import TrainingConfig, train
 from jumok.training.checkpoint import checkpoints, step_of
 from support.runs import Remarks, assert_same_run, interrupt, metrics_of
@@ -80,15 +81,13 @@ def test_another_seed_drops_other_units(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, number, capfd):
+def test_ctrl_c_finishes_the_step_saves_and_says_where(tmp_path, number, capfd):
     report = Remarks({4: lambda: os.kill(os.getpid(), number)})
     handler = signal.getsignal(number)
     result = run(tmp_path / "run", report=report)
     assert result.stopped == "interrupted"
     assert step_of(checkpoints(tmp_path / "run/checkpoints")[-1]) == 4
-    assert report.said == [
-        f"stopped after step 4, all saved in {tmp_path / 'run'}; continue with the same command and --resume"
-    ]
+    assert report.said == [f"stopped after step 4, all saved in {tmp_path / 'run'}"]
     assert "finishing this step and saving; once more to quit at once" in capfd.readouterr().err
     assert signal.getsignal(number) is handler
 
@@ -157,7 +156,7 @@ def test_training_stops_when_validations_stop_getting_better(tmp_path):
     assert (result.stopped, result.state.step, result.state.best_step) == ("patience", 12, 6)
     assert report.said == [
         "step 12: no better bleu in 2 validations, so training is done; "
-        "to continue, raise training.patience and use --resume"
+        "to continue, raise training.patience and use --resume (in Python resume=True)"
     ]
     done = run(tmp_path / "run", config, resume=True)
     assert (done.stopped, done.state.step) == ("patience", 12)
@@ -223,13 +222,28 @@ def test_of_validations_with_equal_scores_the_one_with_the_lowest_loss_is_the_be
     assert 9 not in [step_of(path) for path in checkpoints(tmp_path / "run/checkpoints")]
 
 
+def test_the_end_of_a_cosine_schedule_advises_to_start_from_the_model_not_to_resume(tmp_path):
+    report = Remarks()
+    settings = {field.name: getattr(EVERYTHING, field.name) for field in fields(EVERYTHING)} | {"metric": "chrf"}
+    config = TranslationTraining(**settings | {"schedule": "cosine", "steps": 6, "warmup": 1})
+    run(tmp_path / "run", config, check=lambda model: {"chrf": 1.0}, report=report)
+    further = f'; to train further, begin another run with training.start_from = "{tmp_path / "run"}"'
+    assert report.said[-1] == f"step 6: training.steps = 6 reached{further}"
+    with pytest.raises(ConfigError) as refused:
+        run(tmp_path / "run", replace(config, steps=8), resume=True)
+    assert str(refused.value) == (
+        'training.steps was 6 and is now 8, but training.schedule = "cosine" ends at training.steps; '
+        f"put it back{further}"
+    )
+
+
 def test_training_stops_after_its_minutes_counted_over_resumes(tmp_path):
     config = replace(EVERYTHING, steps=10**6, minutes=0.005)
     report = Remarks()
     result = run(tmp_path / "run", config, report=report)
     assert result.stopped == "minutes"
     assert result.state.validated == result.state.step
-    assert "training.minutes = 0.005 reached; to continue, raise it and use --resume" in report.said[-1]
+    assert "training.minutes = 0.005 reached; to continue, raise it and use --resume (in Python" in report.said[-1]
     again = run(tmp_path / "run", config, resume=True)
     assert again.state.step == result.state.step
 

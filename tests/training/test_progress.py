@@ -29,7 +29,10 @@ def test_a_log_file_gets_a_line_for_every_record(tmp_path, capsys):
     lines = captured.err.splitlines()
     assert re.fullmatch(r"step 2/6  loss \d\.\d{3}  [\d.]+k? tok/s  0:\d\d left", lines[0])
     assert re.fullmatch(r"step 3/6  validation: loss \S+  perplexity \S+ \*", lines[1])
-    assert lines[-1] == "step 6: training.steps = 6 reached; to continue, raise it and use --resume"
+    assert (
+        lines[-1]
+        == "step 6: training.steps = 6 reached; to continue, raise it and use --resume (in Python resume=True)"
+    )
 
 
 def test_a_terminal_gets_a_bar_with_loss_pace_time_left_and_the_last_validation(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from jumok.screen import prints_messages, to_screen
 
 COMMANDS = {
     "train": "Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.",
+    "recipes": "List the recipes that come with jumok, or print one as a starting point for your own.",
     "translate": "Translate one text per line; line n of the output belongs to line n of the input.",
     "caption": "Caption images: one line per image, with its file name and its caption.",
     "look": "Translate a text, or caption an image, and show the attention of each word.",

@@ -18,7 +18,11 @@ from jumok.tasks.run import train as train_model
 
 def train(
     recipe: Annotated[
-        Path, Argument(help="Recipe: a .toml file, or the name of one that comes with jumok, such as small-cpu.")
+        Path,
+        Argument(
+            help="Recipe: a .toml file, or the name of one that comes with jumok, such as small-cpu; with --resume, "
+            "also the folder of the run."
+        ),
     ],
     out: Annotated[
         Path | None,

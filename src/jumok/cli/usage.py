@@ -91,8 +91,9 @@ def _name(param: Any) -> str:
 def _nearest_option(option: str, context: Any) -> str:
     params = context.command.params if context is not None else []
     known = [name for param in params for name in (*param.opts, *param.secondary_opts)]
-    close = get_close_matches(option, known, n=1)
-    return option_hint(option, known) or (f"; did you mean {close[0]}?" if close else "")
+    plain = {name.lstrip("-"): name for name in known}  # all begin with hyphens, which make none of them close
+    close = get_close_matches(option.lstrip("-"), plain, n=1, cutoff=0.7)
+    return option_hint(option, known) or (f"; did you mean {plain[close[0]]}?" if close else "")
 
 
 def _command(error: Any) -> str:

@@ -34,6 +34,13 @@ class Pair(NamedTuple):
     target: str
 
 
+TO_TSV = (
+    'python3 -c "import csv, sys; '
+    "[print(*(' '.join(cell.split()) for cell in row), sep='\\t') for row in csv.reader(sys.stdin)]\" < FILE > NEW.tsv"
+)
+"""A command that converts CSV; tabs and line breaks in a cell become spaces."""
+
+
 def read_pairs(
     source: str | Path,
     target: str | Path | None = None,
@@ -157,6 +164,8 @@ def _one_file(
         yield from pairs_of_rows(_json_objects(lines, path), keys, where=where, features=features)
     elif SEPARATOR in first:
         yield from _separated(lines, path)
+    elif suffix == ".csv":
+        raise ArgumentError(f"{path} is CSV, which jumok does not read; convert it to TSV first, for example: {TO_TSV}")
     else:
         raise ArgumentError(
             f"{path} alone is not a file of pairs, which is .tsv, .jsonl or has lines of `source {SEPARATOR} target`; "

@@ -119,7 +119,7 @@ def prepare(
         check_inputs(data)
         say("learning the vocabulary")
         pairs, symbols = _Rereadable(data.training), data.symbols()
-        tokenizers = TokenizerPair.train(pairs, tokenizer, symbols=symbols, fingerprint=vocabulary)
+        tokenizers = TokenizerPair.train(pairs, tokenizer, symbols=symbols, fingerprint=vocabulary, say=say)
         tokenizers.save(folder)
     fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
     stores = _stores(folder, data)
@@ -127,6 +127,8 @@ def prepare(
     for store, corpus in zip(stores, data.corpora, strict=True):
         train = open_dataset(store.train, fingerprint)
         if train is None:
+            if corpus.copies:
+                say(f"source and target are the same file, {corpus.source}, so the model will learn to copy its input")
             say(f"tokenising the training text{store.of}")
             record_sources(folder, sources, comparison.fingerprint)
             train = _write_train(store.train, corpus, tokenizers, filters, fingerprint, say)

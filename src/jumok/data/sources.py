@@ -12,7 +12,7 @@ from jumok.data.tokenizer import LEADING_TAG, Symbols
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, display_name, shards
-from jumok.settings import PositiveFloat, PositiveInt, Settings
+from jumok.settings import PositiveFloat, PositiveInt, Settings, to_toml
 
 LinkedPair = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
@@ -177,6 +177,8 @@ class DataConfig(ParallelText):
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
         if self.only and not self.pairs:
             raise ConfigError(f"{self.shown('only')} is for a TSV of data.pairs, which is not given")
+        if not self.corpus:
+            self._check_built_in()
         if self.files().count(STDIN) > 1:
             raise ConfigError('only one file can be "-", standard input; name the others')
         if not self.joined or len(set(self.joined)) < len(self.joined):
@@ -187,6 +189,15 @@ class DataConfig(ParallelText):
             raise ConfigError(f"data.columns = {list(self.columns or ())!r} must be all numbers or all names")
         if self.features and not self.pairs:
             raise ConfigError(f"{self.shown('features')} is for columns of data.pairs, which is not given")
+
+    def _check_built_in(self) -> None:
+        """Refuse settings of the built-in corpora, which would have no effect."""
+        for field in fields(self):
+            if field.name in ("locales", "size", "longest") and getattr(self, field.name) != field.default:
+                raise ConfigError(
+                    f"{self.shown(field.name)} applies only to the built-in corpora; leave it out, or set it to its "
+                    f"default, {to_toml(field.default)}"
+                )
 
     def _check_mix(self) -> None:
         own = ("valid_source", "valid_pairs", "alignments", "columns", "features", "only", "tag")
@@ -206,6 +217,11 @@ class DataConfig(ParallelText):
     def corpora(self) -> list["DataConfig"]:
         """The corpora of a mixture, each as data of its own; otherwise a list of this data alone."""
         return [corpus.alone(self) for corpus in self.mix] or [self]
+
+    @property
+    def copies(self) -> bool:
+        """Whether source and target are the same file."""
+        return bool(self.source) and Path(self.source).resolve() == Path(self.target).resolve()
 
     @property
     def has_links(self) -> bool:

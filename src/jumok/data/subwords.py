@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from random import Random
@@ -68,8 +68,9 @@ def train_model(
     split_digits: bool,
     unsplit: Sequence[str] = (),
     text_name: str,
+    say: Callable[[str], None],
 ) -> bytes:
-    """A sentencepiece model with fixed special ids; `sentences` are already normalised."""
+    """A sentencepiece model with fixed special ids and at most `size` pieces; `sentences` are already normalised."""
     if not any(sentences):
         raise DataError(f"the {text_name} text is empty, so there is nothing to train a tokenizer on")
     options = {
@@ -92,9 +93,17 @@ def train_model(
         "minloglevel": 5,
     }
     try:
-        return train_sentencepiece(sentences, options)
+        try:
+            return train_sentencepiece(sentences, options)
+        except RuntimeError as error:
+            if not (most := re.search(r"set it to a value <= (\d+)", str(error))):
+                raise
+            say(
+                f"tokenizer.size = {size} is more than the {text_name} text allows; the vocabulary has {most[1]} tokens"
+            )
+            return train_sentencepiece(sentences, options | {"vocab_size": int(most[1])})
     except RuntimeError as error:
-        raise DataError(_explained(str(error), kind, size, text_name)) from None
+        raise DataError(_explained(str(error), size, text_name)) from None
 
 
 LONGEST = 4000
@@ -172,13 +181,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number runs past the end of the message")
 
 
-def _explained(message: str, kind: str, size: int, text_name: str) -> str:
-    if found := re.search(r"set it to a value <= (\d+)", message):
-        return (
-            f"tokenizer.size = {size} is more than the {text_name} text allows; "
-            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, give more text, or use tokenizer.kind = "
-            + ('"bpe" or "char"' if kind == "unigram" else '"char"')
-        )
+def _explained(message: str, size: int, text_name: str) -> str:
     if found := re.search(r"(\d+) vs (\d+)", message):
         return (
             f"tokenizer.size = {size} is too small for the {text_name} text, whose characters alone need {found[2]}; "

@@ -4,7 +4,7 @@ Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special to
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from itertools import chain, groupby, takewhile
@@ -65,7 +65,7 @@ class TokenizerConfig(Settings):
     kind: TokenizerKind = "unigram"
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
-    """Vocabulary size including the four special tokens; for char and word, the maximum."""
+    """Maximum size of the vocabulary, including the four special tokens; a small text gives fewer."""
     model: str = ""
     """SentencePiece model (unigram or BPE) for both sides, instead of learning a vocabulary. It determines kind, size
     and normalisation.
@@ -213,10 +213,12 @@ class Tokenizer:
         side: Side = "source",
         symbols: Symbols = NO_SYMBOLS,
         fingerprint: str = "",
+        say: Callable[[str], None] = lambda message: None,
     ) -> "Tokenizer":
         """Train a vocabulary; the same sentences and config give the same bytes.
 
-        `symbols` that occur in the sentences are no text to learn from; they come last in the vocabulary.
+        `symbols` that occur in the sentences are no text to learn from; they come last in the vocabulary. `say` is told
+        if the text is too small for a vocabulary of `config.size`.
         """
         normaliser, kind = config.normaliser(side), config.kind_of(side)
         texts = (without_symbols(sentence, symbols.all) for sentence in sentences)
@@ -229,6 +231,7 @@ class Tokenizer:
             split_digits=config.split_digits,
             unsplit=config.unsplit,
             text_name="training" if config.shared else side,
+            say=say,
         )
         settings = {"kind": kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
         return cls(append_settings(model, settings)).with_symbols(symbols)

@@ -1,7 +1,8 @@
 """The tokenizers of both sides of a model: how they are trained, read from its folder and written to it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -45,15 +46,21 @@ class TokenizerPair(NamedTuple):
 
     @classmethod
     def train(
-        cls, pairs: Iterable[Pair], config: TokenizerConfig, *, symbols: Symbols = NO_SYMBOLS, fingerprint: str = ""
+        cls,
+        pairs: Iterable[Pair],
+        config: TokenizerConfig,
+        *,
+        symbols: Symbols = NO_SYMBOLS,
+        fingerprint: str = "",
+        say: Callable[[str], None] = lambda message: None,
     ) -> "TokenizerPair":
         """Train the vocabularies; `pairs` is iterated once for each. `symbols` are those of the source."""
+        learn = partial(Tokenizer.train, config=config, fingerprint=fingerprint, say=say)
         if config.shared:
-            both = Tokenizer.train(chain.from_iterable(pairs), config, symbols=symbols, fingerprint=fingerprint)
+            both = learn(chain.from_iterable(pairs), symbols=symbols)
             return cls(both, EditTokenizer.learn(both, both, pairs) if config.edits else both)
         sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
-        source = Tokenizer.train(sources, config, side="source", symbols=symbols, fingerprint=fingerprint)
-        target = Tokenizer.train(targets, config, side="target", fingerprint=fingerprint)
+        source, target = learn(sources, side="source", symbols=symbols), learn(targets, side="target")
         return cls(source, EditTokenizer.learn(source, target, pairs) if config.edits else target)
 
     @property
@@ -106,9 +113,13 @@ class TokenizerPair(NamedTuple):
                 self.target if target is None else self.target.with_language(target),
             )
         if not self.source.languages:
-            raise ArgumentError("this model has no languages to choose from; leave out --from and --to")
+            raise ArgumentError(
+                "this model has no languages to choose from; leave out --from and --to (in Python source and target)"
+            )
         if source is not None or target is None:
-            raise ArgumentError(f"this model has a choice of target languages only; leave out --from {source}")
+            raise ArgumentError(
+                f"this model has a choice of target languages only; leave out --from {source} (in Python source)"
+            )
         return TokenizerPair(self.source.with_language(target), self.target)
 
     def files(self) -> dict[str, bytes]:

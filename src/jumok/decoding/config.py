@@ -86,10 +86,14 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
         raise ArgumentError('engine = "ctranslate2", but samples are drawn by jumok\'s own engine; use engine = "auto"')
     if config.samples and n_best > config.samples:
         raise ArgumentError(
-            f"n_best = {n_best}, but there are only {config.samples} samples; draw more or ask for fewer"
+            f"the {n_best} best outputs are asked for, but there are only {config.samples} samples; draw more or ask "
+            "for fewer"
         )
-    if not config.samples and not 1 <= n_best <= config.beam:
+    if n_best < 1:
+        raise ArgumentError(f"the {n_best} best outputs are asked for; ask for at least 1")
+    if not config.samples and n_best > config.beam:
         raise ArgumentError(
-            f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must be from 1 to {config.beam}"
+            f"the {n_best} best outputs are asked for, but the beam is only {config.beam} wide; widen it to {n_best}, "
+            "or ask for fewer"
         )
     return config

@@ -124,7 +124,9 @@ class ImageEncoder(nn.Module, ABC):
 
     def self_attention(self, images: UInt8[Tensor, "batch 3 side side"]) -> NoReturn:
         """Raise an ArgumentError: image encoders have no maps of self-attention."""
-        raise ArgumentError("there is no map of the self-attention of an image encoder; use --kind cross or decoder")
+        raise ArgumentError(
+            "there is no map of the self-attention of an image encoder; use --kind cross or decoder (in Python kind=)"
+        )
 
     @abstractmethod
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:

@@ -214,7 +214,7 @@ def prepare_images(
     record_sources(folder, sources, comparison.fingerprint)
     say("learning the vocabulary")
     captions = (caption for row in splits["train"].rows for caption in row.captions)
-    vocabulary = Tokenizer.train(captions, tokenizer, side="target")
+    vocabulary = Tokenizer.train(captions, tokenizer, side="target", say=say)
     vocabulary.save(folder / SHARED)
     encoded = {split: _encoded_captions(split, source, vocabulary, config, say) for split, source in splits.items()}
     with atomic_write(folder / REFERENCES) as file:

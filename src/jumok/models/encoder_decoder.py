@@ -20,7 +20,10 @@ from jumok.attention import Weights
 from jumok.errors import ArgumentError
 from jumok.layers import TokenEmbedding
 
-NO_SELF_ATTENTION = "the {} of this model has no self-attention, which only a Transformer has; use --kind cross"
+NO_SELF_ATTENTION = (
+    "the {} of this model has no self-attention, which only a Transformer has; use --kind cross (in Python "
+    'kind="cross")'
+)
 
 
 class Encoding(NamedTuple):

@@ -27,7 +27,7 @@ from jumok.data.pairs import Columns
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import SYMBOL_WORD
 from jumok.errors import ArgumentError, ModelError
-from jumok.files import atomic_write
+from jumok.files import atomic_write, nearest_path
 from jumok.screen import to_screen
 from jumok.tasks.describe import count
 from jumok.tasks.results import ANY, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
@@ -305,7 +305,7 @@ def _composed(lines: Sequence[str], path: str | Path) -> list[str]:
 def check_system(task: Task[Any, Any], name: str, path: Path, sentences: int) -> None:
     """Refuse a path that is neither a model of the task nor a file with one output per sentence."""
     if not path.exists():
-        raise ModelError(f"there is no model folder or file of outputs {path}; `jumok train` writes a model")
+        raise ModelError(f"there is no model folder or file of outputs {path}{nearest_path(path)}")
     if not path.is_file():
         task.recipe_tables(path)
     elif (lines := sum(1 for _ in read_lines(path))) != sentences:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +12,8 @@ from torch import nn
 
 from jumok.analysis.curves.training import curve_picture
 from jumok.devices import find_device
-from jumok.errors import ArgumentError, MissingExtraError
-from jumok.model_folder import is_whole
+from jumok.errors import ArgumentError, ConfigError, MissingExtraError
+from jumok.model_folder import RECIPE, is_whole
 from jumok.models.memory_check import check_memory
 from jumok.recipe import PATHS, find_recipe, parse_overrides, parse_recipe, read_tables
 from jumok.tasks import TASKS, task_of
@@ -61,8 +62,9 @@ def train(
 
     `recipe` is a TOML file, the name of a recipe that comes with jumok, such as "small-cpu", its tables, or a recipe
     dataclass; `overrides` changes settings of it, {"training.steps": 2000}. `resume` continues from the newest
-    checkpoint exactly where the run stopped. Progress is reported to standard error, or to `report`; `draw=False` draws
-    no curve.png. The sections of the recipe determine the task unless `task` names one.
+    checkpoint exactly where the run stopped; `recipe` may then be the folder of the run. Progress is reported to
+    standard error, or to `report`; `draw=False` draws no curve.png. The sections of the recipe determine the task
+    unless `task` names one.
 
     In a script that torchrun starts, all processes train one model together, each on a GPU of its own where there are
     GPUs; see docs/scale.md. One that torchrun starts again after a failure resumes by itself.
@@ -72,8 +74,9 @@ def train(
         if where.index is not None:
             torch.cuda.set_device(where)
         report = (report or report_to_stderr()) if processes.leads else Report()
-        resolved = _resolved(recipe, overrides, out, task, report)
-        return _train(*resolved, where, report, resume=resume or is_restarted(), draw=draw)
+        resume = resume or is_restarted()
+        resolved = _resolved(recipe, overrides, out, task, report, resume=resume)
+        return _train(*resolved, where, report, resume=resume, draw=draw)
 
 
 def prepare_data(
@@ -91,7 +94,7 @@ def prepare_data(
     """
     with joined(device) as processes:
         report = (report or report_to_stderr()) if processes.leads else Report()
-        task, recipe, folder = _resolved(recipe, overrides, out, task, report)
+        task, recipe, folder = _resolved(recipe, overrides, out, task, report, resume=False)
         processes.first(lambda: will_resume(folder, recipe.training, decisive(recipe), resume=False))
         run = RunContext(folder, find_device(device_name(device)), report, False)
         _prepared(task, recipe, run)
@@ -136,6 +139,8 @@ def _train(
         publish=publish,
         is_published=is_whole,
     )
+    if result.stopped == "interrupted" and report.resumes:
+        report.say(_how_to_continue(folder, task))
     trained = trained._replace(model=with_whole_weights(model, lambda: task.new_model(recipe, data.assets)))
     predictor, metrics = task.predictor(trained), dict(result.state.best_scores or {})
     if tested := processes.first(lambda: task.test(predictor, run)):
@@ -143,6 +148,11 @@ def _train(
         if processes.leads:
             task.write_page(folder, trained, shown_scores(metrics))
     return Run(folder, predictor, metrics, result.stopped, result.state, task)
+
+
+def _how_to_continue(folder: Path, task: Task[Any, Any]) -> str:
+    own = "" if task in TASKS else " --task FILE"
+    return f"continue: jumok train {quote(str(folder))}{own} --resume (in Python resume=True)"
 
 
 def _prepared(task: Task[Any, Any], recipe: Any, run: RunContext) -> TaskData[Any, Any]:
@@ -164,7 +174,7 @@ class _Resolved(NamedTuple):
 
 
 def _resolved(
-    given: Any, overrides: Any, out: str | Path | None, task: Task[Any, Any] | None, report: Report
+    given: Any, overrides: Any, out: str | Path | None, task: Task[Any, Any] | None, report: Report, *, resume: bool
 ) -> _Resolved:
     """The task, the recipe as its dataclass, and the folder to write."""
     if is_dataclass(given):
@@ -179,11 +189,28 @@ def _resolved(
         path, message = find_recipe(Path(given))
         if message:
             report.say(message)
+        if path.is_dir():
+            path, out = _recipe_of_run(path, resume=resume), path if out is None else out
     tables = given if path is None else read_tables(path)
     task = task or task_of(tables)
     origin = "the recipe" if path is None else path
     recipe = parse_recipe(task.recipe, tables, parse_overrides(overrides), complete=task.complete, origin=origin)
     return _Resolved(task, recipe, _folder(out, path))
+
+
+def _recipe_of_run(folder: Path, *, resume: bool) -> Path:
+    """The recipe in the folder of a run that is resumed."""
+    if not (folder / RECIPE).is_file():
+        raise ConfigError(
+            f"{folder} is a folder without {RECIPE}, which a run has from its first validation on; name the recipe, a "
+            ".toml file"
+        )
+    if not resume:
+        raise ConfigError(
+            f"{folder} is the folder of a run; resume it (--resume, in Python resume=True), or name a recipe, a .toml "
+            "file"
+        )
+    return folder / RECIPE
 
 
 def _folder(out: str | Path | None, path: Path | None) -> Path:
@@ -195,6 +222,8 @@ def _folder(out: str | Path | None, path: Path | None) -> Path:
 def decisive(recipe: Any) -> dict[str, dict[str, Any]]:
     """The settings outside [training] and [decoding] that a resumed run must share with the run before."""
     sections = {name: section for name, section in asdict(recipe).items() if name not in ("training", "decoding")}
+    if (tokenizer := sections.get("tokenizer", {})).get("model"):  # which decides these
+        del tokenizer["kind"], tokenizer["size"]
     return {name: _without_paths(section) for name, section in sections.items()}
 
 

@@ -293,7 +293,8 @@ def freeze(model: nn.Module, parts: Sequence[str]) -> None:
     for part in parts:
         frozen = [weight for name, weight in _all_names(model) if _is_in(name, part)]
         if not frozen:
-            names = ", ".join(name for name, _ in model.named_children())
+            inner = [f"{name}.{own}" for name, child in model.named_children() for own in parts_with_weights(child)]
+            names = ", ".join([*parts_with_weights(model), *inner])
             raise ConfigError(f'training.freeze = ["{part}"] names no weights of the model, whose parts are {names}')
         for weight in frozen:
             weight.requires_grad_(False)
@@ -313,6 +314,11 @@ def _all_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 def _is_in(name: str, part: str) -> bool:
     return name == part or name.startswith(f"{part}.")
+
+
+def parts_with_weights(model: nn.Module) -> list[str]:
+    """The names of the parts of a model that have weights, as dropout has not."""
+    return [name for name, part in model.named_children() if any(True for _ in part.parameters())]
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, str]:

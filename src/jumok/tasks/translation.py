@@ -32,7 +32,7 @@ from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.tasks.task import RunContext, Task, TaskData, freeze, frozen_elsewhere, parameters
+from jumok.tasks.task import RunContext, Task, TaskData, freeze, frozen_elsewhere, parameters, parts_with_weights
 from jumok.tasks.text_generator import with_metric
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
@@ -224,8 +224,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             others = [
                 f"{side}.{name}"
                 for side in sides
-                for name, part in model.get_submodule(side).named_children()
-                if all(weight is not table for weight in part.parameters())
+                for name in parts_with_weights(model.get_submodule(side))
+                if all(weight is not table for weight in model.get_submodule(f"{side}.{name}").parameters())
             ]
             raise ConfigError(
                 f"{new[0]} is new to the vocabulary of {folder} and must be learnt, but training.freeze = "

@@ -180,13 +180,14 @@ def _explained(what: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        again = "then continue with the same command and --resume (in Python resume=True)"
         advice = {
-            errno.ENOSPC: "free some space on the disk, then continue with the same command and --resume",
-            errno.EDQUOT: "free some of your quota, then continue with the same command and --resume",
+            errno.ENOSPC: f"free some space on the disk, {again}",
+            errno.EDQUOT: f"free some of your quota, {again}",
             errno.EROFS: "name a folder that can be written to",
             errno.EACCES: "name a folder you may write to, or change its permissions",
             errno.EPERM: "name a folder you may write to, or change its permissions",
-        }.get(error.errno or 0, "remove the cause, then continue with the same command and --resume")
+        }.get(error.errno or 0, f"remove the cause, {again}")
         raise CheckpointError(
             f"cannot {what} {path}: {error.strerror or error}; {advice} (checkpoints already there are untouched)"
         ) from None

@@ -38,7 +38,7 @@ from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
 from jumok.training.read_ahead import Position, ReadAhead, Wishes
 from jumok.training.resume import begin, folder_lock, make_folder
-from jumok.training.state import Origin, TrainingState
+from jumok.training.state import Origin, TrainingState, train_further
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
 
@@ -337,14 +337,19 @@ class Trainer:
         return mean
 
     def _why(self, stopped: Reason) -> str:
-        step, config, again = self.state.step, self.config, "; to continue, raise it and use --resume"
+        step, config, again = (
+            self.state.step,
+            self.config,
+            "; to continue, raise it and use --resume (in Python resume=True)",
+        )
         if stopped == "interrupted":
-            why = f"stopped after step {step}"
-            again = f", all saved in {self.folder}; continue with the same command and --resume"
+            why, again = f"stopped after step {step}", f", all saved in {self.folder}"
         elif stopped == "patience":
             why = f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done"
-            again = "; to continue, raise training.patience and use --resume"
+            again = "; to continue, raise training.patience and use --resume (in Python resume=True)"
         else:
             limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
             why = f"step {step}: training.{limit} reached"
+            if stopped == "steps" and config.schedule == "cosine":
+                again = train_further(config, self.folder)
         return why + again if self.recorder.report.resumes else why

@@ -163,8 +163,8 @@ def joined(device: str) -> Iterator[Processes]:
             raise SystemExit(1) from None
         if _is_of_connection(error):
             raise TrainingError(
-                "another process of this run has ended unexpectedly; continue with the same command and --resume, or "
-                "let torchrun do so: --max-restarts 3"
+                "another process of this run has ended unexpectedly; continue with the same command and --resume (in "
+                "Python resume=True), or let torchrun do so: --max-restarts 3"
             ) from None
         raise
     finally:

@@ -80,10 +80,8 @@ def _snapshot_to_go_on_from(folder: Path, say: Callable[[str], None], *, resume:
     for place in (folder, folder / "data"):
         remove_unfinished(place)
     snapshot = newest_whole(folder / "checkpoints", say) if resume else None
-    if snapshot is None and resume and (folder / "model.safetensors").exists():
-        raise CheckpointError(
-            f"{folder} holds a trained model but no checkpoint to continue from; train into another folder"
-        )
+    if snapshot is None and resume:
+        check_no_model(folder)
     return snapshot
 
 
@@ -95,10 +93,12 @@ def will_resume(
         check_place(place)
     check_folder(folder, resume=resume)
     begun = resume and can_resume(folder, config, settings)
+    if resume and not begun:
+        check_no_model(folder)
     if not begun and (foreign := foreign_files(folder / "data")):
         raise CheckpointError(
             f"{folder / 'data'} holds {' and '.join(foreign)}, which the run's own data would overwrite; "
-            "train into another folder: --out runs/NAME"
+            "train into another folder: --out runs/NAME (in Python out=)"
         )
     return begun
 
@@ -122,12 +122,20 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     there = [name for name in WRITTEN if (folder / name).exists()]
     if not resume and ((folder / "model.safetensors").exists() or has_checkpoints(folder / "checkpoints")):
         raise CheckpointError(
-            f"{folder} already holds a training run ({', '.join(there)}); continue it with --resume, "
-            "train into another folder, or delete this one"
+            f"{folder} already holds a training run ({', '.join(there)}); continue it with --resume (in Python "
+            "resume=True), train into another folder, or delete this one"
         )
     begun = any((folder / name).exists() for name in ("checkpoints", "model.safetensors"))
     if not begun and (why := why_foreign(folder, BESIDE)):
-        raise CheckpointError(f"{why}; train into another folder: --out runs/NAME")
+        raise CheckpointError(f"{why}; train into another folder: --out runs/NAME (in Python out=)")
+
+
+def check_no_model(folder: Path) -> None:
+    """Refuse to resume a run whose model is there without its checkpoints; a new run would overwrite it."""
+    if (folder / "model.safetensors").exists():
+        raise CheckpointError(
+            f"{folder} holds a trained model but no checkpoint to continue from; train into another folder"
+        )
 
 
 def why_foreign(folder: Path, names: Sequence[str]) -> str:
