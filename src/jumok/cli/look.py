@@ -164,8 +164,10 @@ def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
 
 
 def _check_text(model: str | None, text: str) -> None:
-    """Refuse the name of a file in place of a text."""
+    """Refuse an empty text, and the name of a file in place of one."""
     shown, reader = model or "[MODEL]", model or "the model"
+    if not text.strip():
+        raise ArgumentError(f'the text is empty; write one: jumok look {shown} "text"')
     if isfile(Path(text, RECIPE)):
         raise ArgumentError(
             f'{text} is a model folder; the text comes after the models: jumok look {shown} {text} "text"'

@@ -26,7 +26,7 @@ from jumok.cli.arguments import (
     named_folder,
 )
 from jumok.cli.output import print_json, say
-from jumok.cli.streams import is_live, live_groups
+from jumok.cli.streams import is_live, is_typed, live_groups
 from jumok.data import read_lines
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
@@ -104,7 +104,7 @@ def translate(
     translator: Translator = load(models or model_or_bundled(None), device=device, task=TRANSLATION)
     translator = translator.between(from_language, to_language)
     # At a terminal a bar would appear between the lines that are typed or printed.
-    with_bars = not _is_typed(source) and not sys.stdout.isatty()
+    with_bars = not is_typed(source) and not sys.stdout.isatty()
     with ProgressBars() as bars:
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
@@ -115,7 +115,7 @@ def translate(
             translations = translator.stream_groups(live_groups(batch), **settings)
         else:
             translations = translator.stream(read_lines(source), chunk=batch, **settings)
-        if _is_typed(source):
+        if is_typed(source):
             say("type a text and press Enter; Ctrl-D ends")
         warnings = Warnings()
         lines = bars(translations, "translating") if with_bars else translations
@@ -198,10 +198,6 @@ def _saved_maps(folder: Path) -> set[Path]:
     """The attention maps in a folder, in any format."""
     kinds = "|".join(kind for kind in draw.FORMATS if kind != "txt")  # 0001.txt may be the user's own
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
-
-
-def _is_typed(source: str) -> bool:
-    return source == "-" and sys.stdin is not None and sys.stdin.isatty()
 
 
 def _print(translation: Translation, n_best: int, json: bool) -> None:
