@@ -78,7 +78,7 @@ def why_not(trained: TrainedTranslator, *, marian: bool = False) -> str | None:
     if not getattr(encoder, "sees_end", True):
         return "encoder.sees_end = false, but the tokenizer of transformers ends every source with </s>"
     if marian and encoder.norm == "pre":
-        return f'{encoder.shown("norm")}, but Marian\'s models are "post"; --to hf writes another class of transformers'
+        return f'{encoder.shown("norm")}, but Marian\'s models are "post"'
     if normaliser.form not in ("none", "nfc") or normaliser.lowercase:
         return (
             "the tokenizer rewrites letters, which MarianTokenizer does not; set tokenizer.source_form to nfc or none"
@@ -132,6 +132,8 @@ class Layout(NamedTuple):
 def export_model(trained: TrainedTranslator, folder: str | Path, *, marian: bool = False) -> str:
     """Write the folder and return the class that loads it; raises a ModelError if no class fits."""
     if (reason := why_not(trained, marian=marian)) is not None:
+        if marian and why_not(trained) is None:
+            raise ModelError(f"{reason}; use --to hf, which writes another class of transformers")
         raise ModelError(reason if why_no_graph(trained) else f"{reason}; use --to onnx")
     kind, name = _class_of(trained)
     separate = _is_separate(trained)
