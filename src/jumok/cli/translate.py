@@ -165,7 +165,7 @@ class Warnings:
         """Report how many lines had each kind of warning, if there were several."""
         problems = {
             "length": "are longer than the model was trained on",
-            "words": "are of words unknown to the model",
+            "words": "have many words unknown to the model",
             "tag": "begin with a tag that the model does not have",
             "output": "were translated into mostly unknown tokens",
         }
