@@ -31,6 +31,7 @@ from jumok.data import read_lines
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 from jumok.files import STDIN, check_place
+from jumok.model_folder import is_model_file
 from jumok.progress import ProgressBars
 from jumok.tasks import TRANSLATION, load
 from jumok.tasks.translator import Translation, Translator
@@ -230,7 +231,7 @@ def _source(model: Path | None, file: str | None, source: str) -> str:
             "- is not a model folder; the first argument is the model, and standard input is read unless a file is "
             "named: jumok translate [MODEL] [FILE]"
         )
-    if model is not None and isfile(model):
+    if model is not None and isfile(model) and not is_model_file(model):  # a file of a model is refused when loaded
         raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
     if model is not None and " " in str(model) and not isdir(model):
         raise ArgumentError(
