@@ -139,7 +139,7 @@ def test_formats_that_cannot_be_meant_are_refused(tmp_path):
 
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with refuses(MissingExtraError, "pip install 'jumok[datasets]'"):
+    with refuses(MissingExtraError, "pip install '.[datasets]'"):
         read_dataset("opus100")
 
 
