@@ -42,7 +42,9 @@ class MissingExtraError(JumokError, ImportError):
     """An optional package is not installed; the message says which extra brings it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}, which is not installed; run: pip install 'jumok[{extra}]'")
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed; run in the folder of jumok: pip install '.[{extra}]'"
+        )
 
 
 class FontError(JumokError, RuntimeError):

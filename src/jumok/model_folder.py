@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from os.path import isfile  # which is False for a text that is too long to be a path
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,11 +82,23 @@ def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:
     """The result of `read` for a model folder; tried again if it fails, because a run may have published a model."""
     path = model_path(folder)
     if not path.is_dir():
-        raise ModelError(f"there is no model folder {path}{nearest_path(path) or '; `jumok train` writes one'}")
+        raise ModelError(f"there is no model folder {path}{_where_instead(path)}")
     try:
         return read(_opened(path))
     except (ModelError, DataError):
         return read(_opened(path))
+
+
+def _where_instead(path: Path) -> str:
+    """The end of a message about a path that is no folder: what to do."""
+    if is_model_file(path):
+        return f"; name the folder of this file: {path.parent}"
+    return nearest_path(path) or "; `jumok train` writes one"
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a path is a file in a model folder."""
+    return isfile(path) and isfile(path.parent / WEIGHTS)
 
 
 def model_path(folder: Any) -> Path:

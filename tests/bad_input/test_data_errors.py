@@ -149,7 +149,7 @@ def test_csv_is_refused_with_a_command_that_converts_it(tmp_path):
 
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with refuses(MissingExtraError, "pip install 'jumok[datasets]'"):
+    with refuses(MissingExtraError, "pip install '.[datasets]'"):
         read_dataset("opus100")
 
 

@@ -55,7 +55,7 @@ def test_what_cannot_be_recorded_is_said():
     ("arguments", "facts"),
     [
         (["12", "--out", "map.gif"], "map.gif … .png, .svg, .pdf, .html, .json"),
-        ([""], "empty text"),
+        ([""], 'the text is empty … "text"'),
         (["12", "--target", " "], "empty text"),
         (["123456 654321 12", "--target", "1"], "17 tokens … 14"),
         (["12", "--head", "1"], "head = 1 … 1"),

@@ -89,7 +89,8 @@ except MissingExtraError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "KernelRegressor needs scikit-learn, which is not installed; run: pip install 'jumok[sklearn]'\n"
+        "KernelRegressor needs scikit-learn, which is not installed; "
+        "run in the folder of jumok: pip install '.[sklearn]'\n"
     )
 
 
@@ -129,5 +130,5 @@ def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path, monkeypatch):
     with refuses(ArgumentError, "fit.doc", ".png", ".svg"):
         draw_bandwidths(tmp_path / "fit.doc", bandwidths=[0.5])
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with refuses(MissingExtraError, "matplotlib", "pip install 'jumok[plot]'"):
+    with refuses(MissingExtraError, "matplotlib", "pip install '.[plot]'"):
         draw_bandwidths(tmp_path / "fit.png", bandwidths=[0.5])

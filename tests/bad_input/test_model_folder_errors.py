@@ -35,6 +35,12 @@ def test_a_model_folder_that_is_none(tmp_path):
     names(refused("translate", write_recipe("")), "recipe.toml", "not a model folder")
 
 
+@pytest.mark.parametrize("arguments", [["translate"], ["inspect"], ["look"], ["evaluate", "--reference=none"]])
+def test_a_file_of_a_model_is_answered_with_its_folder(model, arguments):
+    command, *options = arguments
+    names(refused(command, model / "model.safetensors", *options), f"folder … {model}")
+
+
 @pytest.mark.parametrize("found", ["[]", "3", '{"model.safetensors": 3}', "{}", '{"../model": "00"}', "\udcff"])
 def test_checksums_that_are_none(model, found):
     (model / "checksums.json").write_bytes(found.encode("utf-8", "surrogateescape"))

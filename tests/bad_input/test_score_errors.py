@@ -31,3 +31,8 @@ def test_a_line_of_600_kb_is_scored_without_ter_which_is_said(tmp_path):
     assert done.err.startswith("ter is left out: line 1 has 100,000 words, and ter takes minutes for more than 300\n")
     assert [score["name"] for score in json.loads(done.out)["scores"]] == ["BLEU", "chrF"]
     names(refused("evaluate", "--output", output, "--reference", reference, "--metrics", "ter"), "line 1", "ter")
+
+
+def test_an_empty_file_of_references_is_named(tmp_path):
+    empty = write(tmp_path / "empty.ko", "")
+    names(refused("evaluate", "--output", empty, "--reference", empty), empty, "is empty")

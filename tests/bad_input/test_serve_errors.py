@@ -90,9 +90,13 @@ def test_a_layer_or_head_that_the_model_does_not_have(live, asked, facts):
 
 def test_an_unknown_model_and_an_unknown_path(live):
     names(refused(live.post("/api/translate", {"text": "12", "model": "<b>none</b>\n"}), 404), "reverser")
-    refused(live.get("/api/nothing"), 404)
-    refused(live.get("/api/translate"), 405)
-    refused(live.ask("DELETE", "/"), 405)
+
+
+def test_a_wrong_path_or_method_is_answered_with_the_right_ones(live):
+    names(refused(live.get("/api/nothing"), 404), "/api/nothing … /api/translate … /api/caption … /health")
+    names(refused(live.get("/web/nothing.js"), 404), "/web/nothing.js … /api/translate")
+    assert refused(live.get("/api/translate"), 405) == "/api/translate takes POST, not GET"
+    assert refused(live.ask("DELETE", "/"), 405) == "/ takes GET or HEAD, not DELETE"
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "\\udfff", "a\\udc00b"])
@@ -207,4 +211,4 @@ def test_mistakes_before_serving(reverser, tmp_path):
 
 def test_a_missing_extra_is_named(reverser, monkeypatch):
     monkeypatch.setattr("jumok.cli.serve.find_spec", lambda name: None)
-    names(command_refused("serve", reverser), "pip install 'jumok[serve]'")
+    names(command_refused("serve", reverser), "pip install '.[serve]'")

@@ -54,6 +54,11 @@ def test_pairs_come_from_two_files_a_tsv_standard_input_or_compressed_files(reve
     assert well("align", reverser, "--words", f"--source={text}/one.gz", f"--target={text}/two.gz").out == wanted
 
 
+def test_at_a_terminal_a_line_says_what_to_type(monkeypatch):
+    monkeypatch.setattr("jumok.cli.align.is_typed", lambda source: source == "-")
+    assert well("align", stdin="1 2 ||| 2 1\n").err.startswith("type a text ||| its translation, one per line; Ctrl-D")
+
+
 @pytest.mark.slow
 def test_the_look_can_be_given_or_is_chosen_and_told(transformer, text):
     chosen = well("align", transformer, *two_files(text))

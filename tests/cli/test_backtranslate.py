@@ -136,3 +136,12 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert done.code == 1
     assert done.err.count("\n") == 1
     assert words in done.err
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_file_without_text_is_named_and_nothing_is_written(model: Path, tmp_path: Path, content: str) -> None:
+    empty = write(tmp_path / "empty.txt", content)
+    done = command("backtranslate", model, "--text", empty, "--out", tmp_path / "back.tsv")
+    assert done.code == 1
+    assert f"{empty} has no text" in done.err
+    assert list(tmp_path.iterdir()) == [empty]

@@ -92,7 +92,7 @@ def test_speed_times_every_length(reverser, transformer, tmp_path):
     ("given", "said"),
     [
         (["length", "m", "--source", "two", "--reference", "one"], "--source two has 2 lines but --reference one"),
-        (["length", "m", "--source", "none", "--reference", "none"], "nothing to compare on"),
+        (["length", "m", "--source", "none", "--reference", "none"], "none is empty"),
         (["length", "m", "--source", "one", "--reference", "one", "--joined", "3"], "nothing to compare on"),
         (["length", "m", "--source", "one", "--reference", "one", "--bands", "ten"], "--bands 'ten' must be whole"),
         (["length", "m", "--source", "one", "--reference", "one", "--metric", "blue"], "'blue' is not a score"),

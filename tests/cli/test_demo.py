@@ -137,6 +137,13 @@ def test_the_demo_goes_by_steps_and_its_minutes_are_only_a_limit():
     assert training.patience == 0
 
 
+@pytest.mark.parametrize("command", [["look"], ["compare", "length"], []])
+def test_help_shows_no_type_after_flags(command):
+    shown = commands.well(*command, "--help").out
+    assert "--help" in shown
+    assert "bool" not in shown
+
+
 def test_help_comes_without_importing_torch():
     program = "import sys; from jumok.cli.app import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -48,6 +48,13 @@ def test_inspect_tells_the_model_in_words_and_its_parameters_by_part(reverser, t
         assert words in table
 
 
+def test_inspect_tells_which_texts_are_translated_in_parts(reverser):
+    said = json.loads(well("inspect", reverser, "--json").out)["longest source"]
+    assert said == "7 tokens; longer texts are translated in parts, but a single sentence of up to 14 tokens whole"
+    assert "was translated whole" in well("translate", reverser, stdin="123456 54321\n").err
+    assert "translated in 2 parts" in well("translate", reverser, stdin="1234567 7654321\n").err
+
+
 def test_inspect_tells_how_the_model_was_trained_and_what_is_in_its_folder(reverser, tmp_path):
     found = json.loads(well("inspect", reverser, "--json").out)
     best = max((r for r in read_metrics(reverser / "metrics.jsonl") if r.get("best")), key=lambda r: r["step"])

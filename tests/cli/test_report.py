@@ -148,7 +148,10 @@ def test_charts_and_tables_are_readable_on_a_telephone(nasty_report, browser):
             ["--output", "out", "--source", "short", "--reference", "ref", "--report", "r.html"],
             "--source short has 1 line but --reference ref has 12",
         ),
-        (["--output", "none", "--source", "none", "--reference", "none", "--report", "r.html"], "no outputs"),
+        (
+            ["--output", "none", "--source", "none", "--reference", "none", "--report", "r.html"],
+            "--reference none is empty",
+        ),
         (
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "b=short"],
             "b has 1 outputs, but there are 12 source sentences",

@@ -58,6 +58,20 @@ def test_words_too_short_to_tell_are_counted_in_what_is_said(bundled):
     assert len(found.words) < 6
 
 
+def test_emoji_and_words_of_other_scripts_are_counted():
+    tokenizer = Tokenizer.train(["the cat sees the dog."], TokenizerConfig(kind="word", size=20))
+    found = coverage("zebra 日本 😀.", tokenizer)
+    assert (found.unknown, found.total) == (["zebra", "日本", "😀"], 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "foreign"), [("the 😀 sees 日本.", True), ("the zebra sees.", True), ("the cat sees the zebra.", False)]
+)
+def test_a_text_is_foreign_from_a_third_of_unknown_words_on(text, foreign):
+    tokenizer = Tokenizer.train(["the cat sees the dog."], TokenizerConfig(kind="word", size=20))
+    assert coverage(text, tokenizer).is_foreign == foreign
+
+
 def test_a_text_without_end_takes_no_longer(bundled):
     assert len(coverage("word " * 100_000, bundled).words) < 2000
 
@@ -82,7 +96,7 @@ def warnings(tokenizer: Tokenizer, text: str, output: str = "걷다") -> dict[st
 @pytest.mark.parametrize("text", ["zzzz", "<V> <PST> zzzz", "<V> <PST> привет"])
 def test_features_are_not_counted_as_words(bundled, text):
     found = coverage(text, bundled.with_symbols(FEATURES))
-    assert found == VocabularyCoverage([text.split()[-1]], [text.split()[-1]], 1)
+    assert (found.words, found.unknown, found.total) == ([text.split()[-1]], [text.split()[-1]], 1)
     assert found.is_foreign
     assert not coverage("<V> <PST> Friday", bundled.with_symbols(FEATURES)).is_foreign
 

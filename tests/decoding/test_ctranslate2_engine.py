@@ -195,7 +195,7 @@ def test_an_engine_that_is_not_installed_is_named(folder: Path, monkeypatch: pyt
     monkeypatch.setattr("jumok.tasks.cpu_engine.is_installed", lambda: False)
     translator = jumok.load(folder, device="cpu")
     assert translator.translate(["three days ago"])[0].text == "3일 전"
-    with pytest.raises(ArgumentError, match=r'CTranslate2 is not installed: pip install "jumok\[fast\]"'):
+    with pytest.raises(ArgumentError, match=r"CTranslate2 is not installed .* pip install '\.\[fast\]'"):
         translator.translate(["three days ago"], engine="ctranslate2")
 
 

@@ -72,3 +72,10 @@ def test_a_model_that_is_not_read_is_refused_in_one_line(name: str, tmp_path: Pa
     assert done.err.count("\n") == 1
     assert not [word for word in words if word not in done.err], done.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_name_of_hugging_face_is_answered_with_the_commands_that_download_and_import_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = jumok("import", "Helsinki-NLP/opus-mt-en-de", "--out", "runs/en-de")
+    assert "hf download Helsinki-NLP/opus-mt-en-de --local-dir opus-mt-en-de" in done.err.replace("\n       ", " ")
+    assert "jumok import opus-mt-en-de --out runs/opus-mt-en-de" in done.err.replace("\n       ", " ")

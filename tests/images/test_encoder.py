@@ -57,6 +57,32 @@ def names_of_transformers(name, deepest):
     return f"{place}.layer.{at}.{'convolution' if piece.startswith('conv') else 'normalization'}.{kind}"
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        GridEncoderConfig(stem="large", blocks=(1, 1), channels=4, width=8),
+        GridEncoderConfig(stem="small", blocks=(1, 1, 1), channels=2, width=8),
+        PatchEncoderConfig(patch=8, layers=0, heads=2, width=8),
+    ],
+    ids=["large stem", "small stem", "patches"],
+)
+@pytest.mark.parametrize("side", [96, 104])
+def test_the_centre_of_a_region_is_the_middle_of_the_pixels_that_it_sees(config, side):
+    make = GridEncoder if isinstance(config, GridEncoderConfig) else PatchEncoder
+    encoder = make(config, side=side).double().eval()
+    for module in encoder.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight.data.abs_()  # so that no rectifier stops a pixel
+    (first, step), region = encoder.centres, encoder.grid[0] // 2
+    centre = (first + region * step) * side
+    pixels = torch.zeros(side + 1, 3, side, side, dtype=torch.float64)  # one lit pixel in each, and a black image
+    pixels[torch.arange(side), :, int(centre), torch.arange(side)] = 1.0
+    with torch.no_grad():
+        states = encoder.regions(pixels).unflatten(1, encoder.grid)[:, region, region]
+    seen = (states[:-1] != states[-1]).any(-1).nonzero().flatten().tolist()
+    assert (seen[0] + seen[-1] + 1) / 2 == pytest.approx(centre)
+
+
 @pytest.mark.parametrize("layout", ["resnet18", "resnet50"])
 def test_a_file_in_torchvisions_format_gives_the_grid_of_transformers(tmp_path, layout):
     basic = layout == "resnet18"

@@ -154,7 +154,10 @@ def test_attention_needs_a_text_or_an_image(both, body):
 
 
 def test_a_task_that_no_model_has_is_not_found(live, captioner):
-    assert live.post("/api/caption", {"image": PICTURE}).status == 404
+    for image in (PICTURE, "no image"):
+        answer = live.post("/api/caption", {"image": image})
+        assert answer.status == 404
+        assert "image is not" not in answer.json["error"]
     with serving({"scenes": captioner}) as alone:
         answer = alone.post("/api/translate", {"text": "a"})
         assert answer.status == 404

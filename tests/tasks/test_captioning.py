@@ -130,7 +130,7 @@ def test_evaluate_scores_test_scenes_and_says_where_words_looked(model, tmp_path
     assert 0 <= found["pointing"]["colour"] <= 100
     assert len((tmp_path / "out.txt").read_text().splitlines()) == 6
     default = well("evaluate", model, "--beam", "3").out
-    assert "of colour" in default
+    assert "\ncolour words that attend to their shape " in default
     assert [line.split()[0] for line in default.splitlines()[1:6]] == ["BLEU", "CIDEr-D", "METEOR", "chrF", "TER"]
 
 

@@ -13,6 +13,7 @@ from jumok.analysis.alignment.statistical import THRESHOLD as TEXT_THRESHOLD
 from jumok.analysis.alignment.word_pairs import LONGEST, is_long
 from jumok.cli.arguments import PAIRS, ColumnNames, Device, FromLanguage, Tag, ToLanguage, is_same_file, parse_columns
 from jumok.cli.output import print_json, print_table, say
+from jumok.cli.streams import is_typed
 from jumok.data import Pair, read_pairs
 from jumok.data.word_links import Link, format_word_links
 from jumok.errors import ArgumentError
@@ -126,6 +127,9 @@ def _align_text(pairs: Sequence[Pair], threshold: float | None) -> Iterator[set[
 def _read_pairs(source: str, target: str | None, columns: str | None = None) -> list[Pair]:
     if columns is not None and target is not None:
         raise ArgumentError(f"--columns {columns} applies to a file of pairs, but --target names a second file")
+    if is_typed(source):
+        what = "a text ||| its translation" if target is None else "the texts"
+        say(f"type {what}, one per line; Ctrl-D ends")
     return list(read_pairs(source, target, columns=parse_columns(columns)))
 
 

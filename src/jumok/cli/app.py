@@ -11,7 +11,7 @@ from typer.main import get_command
 from jumok import __version__
 from jumok.cli import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
-from jumok.cli.usage import CommandGroup, UsageError, is_help, usage_line
+from jumok.cli.usage import Command, CommandGroup, UsageError, is_help, usage_line
 from jumok.errors import JumokError
 from jumok.screen import prints_messages, to_screen
 
@@ -59,7 +59,7 @@ def load_command(name: str) -> Any:
     if isinstance(command, typer.Typer):
         return get_command(command)
     single = typer.Typer(add_completion=False)
-    single.command(name)(command)
+    single.command(name, cls=Command)(command)
     return get_command(single)
 
 

@@ -1,6 +1,8 @@
 """`jumok backtranslate`: training pairs of monolingual text and what a model of the other direction makes of it."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +21,8 @@ from jumok.cli.arguments import (
 from jumok.cli.output import print_json, say
 from jumok.data import read_lines
 from jumok.decoding.config import WIDEST
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
+from jumok.files import display_name
 from jumok.progress import ProgressBars
 from jumok.tasks import TRANSLATION, load
 from jumok.tasks.back_translation import back_translate, check_output
@@ -65,6 +68,7 @@ def backtranslate(
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     settings = _settings(beam, samples, drawing)
     settings |= {"engine": engine, "precision": precision, "max_source": max_source, "tag": tag}
+    texts = _texts(text)
     translator: Translator = load(models, device=device, task=TRANSLATION)
     translator = translator.between(from_language, to_language)
     with ProgressBars() as bars:
@@ -72,9 +76,7 @@ def backtranslate(
         def show(numbers: range, share: float) -> None:
             bars.show_share(f"lines {numbers[0]:,} to {numbers[-1]:,}", share)
 
-        steps = back_translate(
-            translator, read_lines(text), out, max_ratio=max_ratio, chunk=batch, tell=show, **settings
-        )
+        steps = back_translate(translator, texts, out, max_ratio=max_ratio, chunk=batch, tell=show, **settings)
         done = next(steps)
         if done.lines:
             say(f"going on after line {done.lines:,}")
@@ -83,6 +85,16 @@ def backtranslate(
     say(f'{done.report}; {out} is for a recipe: [[data.mix]] with pairs = "{out}" (docs/fine_tuning.md)')
     if json:
         print_json({"pairs": str(out), "lines": done.lines, "kept": done.report.kept, **asdict(done.report)})
+
+
+def _texts(path: str) -> Iterator[str]:
+    """The lines of a file; an error if all are empty."""
+    lines, first = read_lines(path), []
+    for line in lines:
+        first.append(line)
+        if line.strip():
+            return chain(first, lines)
+    raise DataError(f"{display_name(path)} has no text; name a file with one text per line: --text FILE")
 
 
 def _settings(beam: int | None, samples: int | None, drawing: dict[str, Any]) -> dict[str, Any]:

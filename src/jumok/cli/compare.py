@@ -26,7 +26,7 @@ from jumok.cli.arguments import (
     parse_numbers,
 )
 from jumok.cli.output import print_json, print_table, say
-from jumok.cli.usage import CommandGroup
+from jumok.cli.usage import Command, CommandGroup
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
@@ -48,7 +48,7 @@ Out = Annotated[Path | None, Option(help="Also draw the curves: .svg, .png or .p
 Json = Annotated[bool, Option("--json", help="Print the numbers as JSON.")]
 
 
-@compare.command()
+@compare.command(cls=Command)
 def length(
     models: Annotated[list[str], Argument(help="Model folders or files of outputs, or NAME=PATH.")],
     source: Source,
@@ -90,7 +90,7 @@ def length(
     print_table(["source words", "sentences", *(f"{first[0].score.name}, {name}" for name in curves)], rows)
 
 
-@compare.command()
+@compare.command(cls=Command)
 def gradient(
     models: Models,
     source: Source,
@@ -141,7 +141,7 @@ def gradient(
     print_table(["tokens from the end", "tokens", *curves], rows)
 
 
-@compare.command()
+@compare.command(cls=Command)
 def speed(
     models: Models,
     lengths: Annotated[str, Option(help="Tokens of source and target, separated by commas.")] = "8,16,32,64,128,256",

@@ -33,7 +33,7 @@ from jumok.data import read_lines
 from jumok.errors import ArgumentError, ModelError
 from jumok.files import known_kind, open_bytes
 from jumok.images.files import SUFFIXES
-from jumok.model_folder import RECIPE
+from jumok.model_folder import RECIPE, is_model_file
 from jumok.tasks import TRANSLATION, load, task_in
 from jumok.tasks.results import MapOptions, MappedOutput
 from jumok.tasks.task import Task
@@ -152,6 +152,10 @@ def _source(
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
     """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
     if model is not None and text is None and not isdir(model):
+        if is_model_file(Path(model)):
+            raise ArgumentError(
+                f'{model} is a file of a model; name its folder: jumok look {Path(model).parent} "text"'
+            )
         if isfile(model) or (model and Path(model).parent != Path() and isdir(Path(model).parent)):
             raise ArgumentError(f'there is no model folder {model}; to look at a text: jumok look MODEL "text"')
         model, text = None, model
@@ -164,8 +168,10 @@ def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
 
 
 def _check_text(model: str | None, text: str) -> None:
-    """Refuse the name of a file in place of a text."""
+    """Refuse an empty text, and the name of a file in place of one."""
     shown, reader = model or "[MODEL]", model or "the model"
+    if not text.strip():
+        raise ArgumentError(f'the text is empty; write one: jumok look {shown} "text"')
     if isfile(Path(text, RECIPE)):
         raise ArgumentError(
             f'{text} is a model folder; the text comes after the models: jumok look {shown} {text} "text"'

@@ -31,6 +31,11 @@ def is_live() -> bool:
     return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
+def is_typed(path: str) -> bool:
+    """Whether texts come from standard input, and this is a terminal."""
+    return path == STDIN and sys.stdin is not None and sys.stdin.isatty()
+
+
 def live_groups(most: int) -> Iterator[list[str]]:
     """Groups of at most `most` lines of standard input; a group never waits long for another line."""
     read = 0

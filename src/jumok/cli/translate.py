@@ -26,11 +26,12 @@ from jumok.cli.arguments import (
     named_folder,
 )
 from jumok.cli.output import print_json, say
-from jumok.cli.streams import is_live, live_groups
+from jumok.cli.streams import is_live, is_typed, live_groups
 from jumok.data import read_lines
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 from jumok.files import STDIN, check_place
+from jumok.model_folder import is_model_file
 from jumok.progress import ProgressBars
 from jumok.tasks import TRANSLATION, load
 from jumok.tasks.translator import Translation, Translator
@@ -104,7 +105,7 @@ def translate(
     translator: Translator = load(models or model_or_bundled(None), device=device, task=TRANSLATION)
     translator = translator.between(from_language, to_language)
     # At a terminal a bar would appear between the lines that are typed or printed.
-    with_bars = not _is_typed(source) and not sys.stdout.isatty()
+    with_bars = not is_typed(source) and not sys.stdout.isatty()
     with ProgressBars() as bars:
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
@@ -115,7 +116,7 @@ def translate(
             translations = translator.stream_groups(live_groups(batch), **settings)
         else:
             translations = translator.stream(read_lines(source), chunk=batch, **settings)
-        if _is_typed(source):
+        if is_typed(source):
             say("type a text and press Enter; Ctrl-D ends")
         warnings = Warnings()
         lines = bars(translations, "translating") if with_bars else translations
@@ -165,7 +166,7 @@ class Warnings:
         """Report how many lines had each kind of warning, if there were several."""
         problems = {
             "length": "are longer than the model was trained on",
-            "words": "are of words unknown to the model",
+            "words": "have many words unknown to the model",
             "tag": "begin with a tag that was translated as text",
             "output": "were translated into mostly unknown tokens",
         }
@@ -200,10 +201,6 @@ def _saved_maps(folder: Path) -> set[Path]:
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
 
 
-def _is_typed(source: str) -> bool:
-    return source == "-" and sys.stdin is not None and sys.stdin.isatty()
-
-
 def _print(translation: Translation, n_best: int, json: bool) -> None:
     best = translation.n_best or (translation,)
     if json:
@@ -234,7 +231,7 @@ def _source(model: Path | None, file: str | None, source: str) -> str:
             "- is not a model folder; the first argument is the model, and standard input is read unless a file is "
             "named: jumok translate [MODEL] [FILE]"
         )
-    if model is not None and isfile(model):
+    if model is not None and isfile(model) and not is_model_file(model):  # a file of a model is refused when loaded
         raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
     if model is not None and " " in str(model) and not isdir(model):
         raise ArgumentError(

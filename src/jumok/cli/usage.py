@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, get_args
 
 from typer import BadParameter
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from jumok.setting_hints import option_hint
 from jumok.settings import nearest
@@ -19,14 +19,33 @@ NUMBERS = {int: "a whole number", float: "a number"}
 LONGEST_VALUE = 60
 
 
+class Command(TyperCommand):
+    """A command whose help shows no type after flags, because they take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The arguments and options."""
+        return _without_flag_types(super().get_params(ctx))
+
+
 class CommandGroup(TyperGroup):
     """A group of commands that suggests the nearest name for an unknown one."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The arguments and options."""
+        return _without_flag_types(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names, and the words behind it."""
         if args[0] not in self.commands:
             ctx.fail(f"there is no command {_quoted(args[0])}{nearest(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
+
+
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
 
 
 def usage_line(error: Any) -> str:

@@ -79,7 +79,7 @@ def specs() -> Any:
     try:
         import ctranslate2.specs
     except ImportError:
-        raise ConfigError('CTranslate2 is not installed; pip install "jumok[fast]"') from None
+        raise ConfigError("CTranslate2 is not installed; run in the folder of jumok: pip install '.[fast]'") from None
     return ctranslate2.specs
 
 

@@ -1,6 +1,7 @@
 """`jumok import` and `jumok export`: model folders from other toolkits, and for them."""
 
 from pathlib import Path
+from re import fullmatch
 from typing import Literal
 
 from jumok.decoding.ctranslate2_model import Quantization, write_model
@@ -77,7 +78,7 @@ def read_foreign(
 ) -> TrainedTranslator:
     """A model of another toolkit; a DataError names what can be read where it is something else."""
     if not path.exists():
-        raise DataError(f"there is no folder or file {path}; `jumok import` reads models on this machine only")
+        raise DataError(_how_to_download(path))
     try:
         if path.is_file() and path.suffix == ".pt":
             return _set_languages(read_opennmt(path, tokenizer), source, target)
@@ -95,6 +96,17 @@ def read_foreign(
     except (KeyError, IndexError, TypeError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{path} is damaged or of an unknown version ({why}); {READ}") from None
+
+
+def _how_to_download(path: Path) -> str:
+    """What to do about a path that does not exist; OWNER/NAME is how Hugging Face names models."""
+    missing = f"there is no folder or file {path}; `jumok import` reads models on this machine only"
+    if not fullmatch(r"[\w.-]+/[\w.-]+", str(path)) or path.parent.exists():
+        return missing
+    return (
+        f"{missing}; download a model of Hugging Face first: hf download {path} --local-dir {path.name}; then: "
+        f"jumok import {path.name} --out runs/{path.name}"
+    )
 
 
 def _why_foreign(path: Path) -> str:

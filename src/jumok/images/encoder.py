@@ -105,12 +105,16 @@ class PatchEncoderConfig(ImageEncoderConfig):
             raise ConfigError(f"{self.shown('heads')} does not divide {self.shown('width')}")
 
 
+Centres = tuple[float, float]
+"""Centre of the first region's receptive field and the distance to the next, as fractions of the image's side."""
+
+
 class ImageEncoder(nn.Module, ABC):
     """Turns a batch of images of one size into an `Encoding` whose states are the regions, row by row."""
 
-    def __init__(self, config: ImageEncoderConfig, *, side: int, grid: tuple[int, int]) -> None:
+    def __init__(self, config: ImageEncoderConfig, *, side: int, grid: tuple[int, int], centres: Centres) -> None:
         super().__init__()
-        self.width, self.side, self.grid = config.width, side, grid
+        self.width, self.side, self.grid, self.centres = config.width, side, grid, centres
         self.places = GridPositions(grid, config.width) if config.positions else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
@@ -149,7 +153,8 @@ class GridEncoder(ImageEncoder):
                 f"images.size = {side} leaves a single region, because the network's are {network.shrinks} pixels a "
                 f"side; expected at least {network.shrinks + 1}, or fewer stages"
             )
-        super().__init__(config, side=side, grid=(cells, cells))
+        # Region i is around pixel i · shrinks: padding by half the size centres every convolution on a pixel it keeps.
+        super().__init__(config, side=side, grid=(cells, cells), centres=(0.5 / side, network.shrinks / side))
         self.config, self.network = config, network
         self.to_width = nn.Linear(network.width, config.width)
         if config.freeze:
@@ -177,7 +182,8 @@ class PatchEncoder(ImageEncoder):
             raise ConfigError(
                 f"encoder.patch = {config.patch} does not divide images.size = {side}; expected a divisor of it"
             )
-        super().__init__(config, side=side, grid=(side // config.patch, side // config.patch))
+        step = config.patch / side
+        super().__init__(config, side=side, grid=(side // config.patch,) * 2, centres=(step / 2, step))
         self.config = config
         self.to_width = nn.Conv2d(3, config.width, config.patch, stride=config.patch)
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))

@@ -101,9 +101,17 @@ def _add_error_handlers(app: FastAPI) -> None:
         return response(validation_message(errors, fields), 422)
 
     @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
-        message = f"the body is not JSON: {error.__cause__}" if error.status_code == 400 else str(error.detail)
-        return response(message, error.status_code, error.headers)
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        path, status = request.url.path, error.status_code
+        if status == 400:
+            return response(f"the body is not JSON: {error.__cause__}", status, error.headers)
+        if status == 404:
+            paths = ", ".join(app.openapi()["paths"])
+            return response(f"there is no path {_shown(path)}; the paths are / and {paths}", status, error.headers)
+        if status == 405:
+            allowed = " or ".join(sorted((error.headers or {}).get("Allow", "GET").split(", ")))
+            return response(f"{path} takes {allowed}, not {request.method[:MAX_SHOWN]}", status, error.headers)
+        return response(str(error.detail), status, error.headers)
 
     @app.exception_handler(Exception)
     async def internal_error(_: Request, error: Exception) -> JSONResponse:

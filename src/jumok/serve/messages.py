@@ -278,6 +278,10 @@ class ImageLayoutAnswer(Message):
         list[int], Field(description="The part that the model saw: top, left, bottom and right edge in pixels.")
     ]
     part: Annotated[list[float] | None, Field(description="The same as fractions of height and width.")] = None
+    centres: Annotated[
+        list[float] | None,
+        Field(description="Centre of the first region and distance to the next, as fractions of that part."),
+    ] = None
     dim: Annotated[float, Field(description="Brightness where a word does not attend.")]
     unseen: Annotated[float, Field(description="Brightness outside the part that the model saw.")]
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 
@@ -121,7 +121,11 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
     """The routes that caption an image, and those that show the attention of any model."""
     router = APIRouter(prefix="/api", responses=ERRORS, dependencies=security)
 
-    @router.post("/caption", tags=["captioning"])
+    async def has_captioner() -> None:
+        service.captioner(None)
+
+    # A dependency, because it comes before the check of the image.
+    @router.post("/caption", tags=["captioning"], dependencies=[Depends(has_captioner)])
     async def caption(body: CaptionRequest, request: Request) -> CaptionAnswer:
         """Describe an image."""
         job = service.caption_job(body.model, body.beam, body.n_best)

@@ -170,10 +170,10 @@ class Captioner(TextGenerator):
 
     def _layout(self, pixels: Pixels) -> ImageLayout:
         """The image, and the part of it that the model saw."""
-        (height, width), (rows, columns) = pixels.shape[:2], self.trained.model.encoder.grid
+        (height, width), encoder = pixels.shape[:2], self.trained.model.encoder
         top, left, bottom, right = kept_part(height, width, self.trained.recipe.images.fit)
         part = top / height, left / width, bottom / height, right / width
-        return ImageLayout(reduced(pixels, IMAGE_SIDE), rows, columns, part)
+        return ImageLayout(reduced(pixels, IMAGE_SIDE), *encoder.grid, part, encoder.centres)
 
     def _tensor(self, images: Sequence[Pixels]) -> UInt8[Tensor, "batch 3 side side"]:
         return to_tensor(images).to(self.device)

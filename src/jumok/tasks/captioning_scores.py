@@ -30,10 +30,20 @@ class CaptionScores(NamedTuple):
         tables = [score_table(self.scores)]
         if self.pointing is not None:
             values["pointing"] = self.pointing._asdict()
-            columns = ["words that attend to what they name, %", "of size", "of colour", "of shape", "words", "mass, %"]
-            shares = [f"{share:.1f}" for share in self.pointing[:4]]
-            tables.append(Table(columns, [[*shares, str(self.pointing.words), f"{self.pointing.mass:.1f}"]]))
+            tables.append(_pointing_table(self.pointing))
         return EvaluationResult(values, tables)
+
+
+def _pointing_table(found: Pointing) -> Table:
+    shares = {
+        "words that attend to their shape": found.all,
+        "size words that attend to their shape": found.size,
+        "colour words that attend to their shape": found.colour,
+        "shape words that attend to their shape": found.shape,
+        "mean attention on the named shape": found.mass,
+    }
+    rows = [[name, f"{share:.1f}"] for name, share in shares.items()]
+    return Table([f"attention of the {found.words:,} words that name a shape", "%"], rows)
 
 
 def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: Watch = unwatched) -> CaptionScores:

@@ -101,7 +101,7 @@ class CpuEngines:
 
     def _why_not(self) -> str | None:
         if not is_installed():
-            return 'CTranslate2 is not installed: pip install "jumok[fast]"'
+            return "CTranslate2 is not installed (in the folder of jumok: pip install '.[fast]')"
         weight = next(self.model.parameters())
         if weight.device.type != "cpu":
             return f"the model is on {weight.device.type}, and only a CPU needs another engine"

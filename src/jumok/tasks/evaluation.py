@@ -26,7 +26,7 @@ from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import SYMBOL_WORD
-from jumok.errors import ArgumentError, ModelError
+from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write, nearest_path
 from jumok.screen import to_screen
 from jumok.tasks.describe import count
@@ -275,6 +275,8 @@ def read_test_set(
                 f"--source {source} has {count(len(sources), 'line')} but --reference {reference} has "
                 f"{len(references)}: line n of each must be the same sentence"
             )
+        if not references:
+            raise DataError(f"--reference {reference} is empty; name a file with one reference per line")
         return sources, references
     if source is None:
         raise ArgumentError("--reference is missing: the reference translations, one per line")

@@ -291,7 +291,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "source vocabulary": tokenizers.source.size,
             "target vocabulary": tokenizers.target.size,
             "shared vocabulary": tokenizers.shared,
-            "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
+            "longest source": _longest_in_words(trained),
             "trained on": recipe.data.origin,
             **_chosen_languages(tokenizers),
             **({"tags": ", ".join(tokenizers.tags[:SHOWN_TAGS])} if tokenizers.tags else {}),
@@ -466,6 +466,12 @@ def initialise_embeddings(
         )
     part.embedding.initialise_from(vectors)
     say(f"{known:,} of {tokenizer.size:,} pieces of the {side} have a vector in {config.vectors}")
+
+
+def _longest_in_words(trained: TrainedTranslator) -> str:
+    longest, sentence = trained.longest_source, trained.longest_sentence
+    whole = f", but a single sentence of up to {sentence:,} tokens whole" if sentence > longest else ""
+    return f"{longest:,} tokens; longer texts are translated in parts{whole}"
 
 
 def _longest_pieces(tokenizer: Tokenizer) -> str:

@@ -12,7 +12,8 @@ from jumok.data.subwords import UNKNOWN
 from jumok.data.tokenizer import Piece, Tokenizer, known_tags
 from jumok.tasks.recipes import TranslationRecipe
 
-WORD = re.compile(r"[^\W\d_]+")
+WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff]+")
+"""Letters, or emoji and other pictures."""
 SHORTEST = 3
 """Fewest letters of a word that counts: any vocabulary can spell shorter ones."""
 SPELT = 0.6
@@ -21,8 +22,10 @@ FEWEST = 200
 """Pieces of several letters below which a vocabulary spells out words of its own text as well."""
 MOST_CHARACTERS = 2000
 """Characters at the beginning of a text that are checked."""
-MANY = 0.5
-"""The share of unknown words above which a text is foreign to a vocabulary; also that of ⁇ in an output."""
+MANY = 1 / 3
+"""The share of words without pieces from which on a text is foreign to a vocabulary."""
+MOST = 0.5
+"""The share of unknown words above which it is so even if they are spelt; also that of ⁇ in an output."""
 ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC")
 """Scripts in which a single letter is not a word's usual piece, as a syllable of Hangul is."""
 
@@ -34,11 +37,14 @@ class VocabularyCoverage(NamedTuple):
     unknown: list[str]
     total: int
     """The number of all words, short ones included."""
+    lacking: int
+    """The number of unknown words with letters that the vocabulary lacks; it spells the others."""
 
     @property
     def is_foreign(self) -> bool:
         """Whether the vocabulary was learnt from text of another kind."""
-        return len(self.unknown) > MANY * len(self.words)
+        lacking = self.lacking > 0 and self.lacking >= MANY * len(self.words)
+        return lacking or len(self.unknown) > MOST * len(self.words)
 
 
 def vocabulary_coverage(text: str, tokenizer: Tokenizer, ids: Sequence[int]) -> VocabularyCoverage:
@@ -48,18 +54,20 @@ def vocabulary_coverage(text: str, tokenizer: Tokenizer, ids: Sequence[int]) -> 
     """
     text, pieces = _cut(text[:MOST_CHARACTERS], tokenizer, ids[:MOST_CHARACTERS])
     starts, ends = [piece.start for piece in pieces], [piece.end for piece in pieces]
-    symbols, words, unknown, total = {*tokenizer.symbols.all, *tokenizer.tags}, [], [], 0
+    symbols, words, unknown, total, lacking = {*tokenizer.symbols.all, *tokenizer.tags}, [], [], 0, 0
     for word in WORD.finditer(text):
         cut = pieces[bisect_right(ends, word.start()) : bisect_left(starts, word.end())]
         if any(piece.piece in symbols for piece in cut):
             continue
         total += 1
-        is_unknown = not all(tokenizer.knows(piece.piece) for piece in cut) or _is_spelt(word[0], len(cut), tokenizer)
+        is_lacking = not all(tokenizer.knows(piece.piece) for piece in cut)
+        is_unknown = is_lacking or _is_spelt(word[0], len(cut), tokenizer)
+        lacking += is_lacking
         if is_unknown:
             unknown.append(word[0])
         if is_unknown or len(word[0]) >= SHORTEST:
             words.append(word[0])
-    return VocabularyCoverage(words, unknown, total)
+    return VocabularyCoverage(words, unknown, total, lacking)
 
 
 def _cut(text: str, tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[Piece]]:
@@ -100,7 +108,7 @@ def translation_warnings(
     doubts: dict[WarningKind, str] = {}
     if tag := source.unknown_tag(parts[0][0]):
         doubts["tag"] = _unknown_tag(tag, source)
-    if output.count(UNKNOWN) > MANY * len(output.replace(" ", "")):
+    if output.count(UNKNOWN) > MOST * len(output.replace(" ", "")):
         doubts["output"] = f"the model wrote mostly unknown tokens ({UNKNOWN}), which its vocabulary cannot spell"
     known = vocabulary_coverage(" ".join(text for text, _ in parts), source, [id for _, ids in parts for id in ids])
     if known.is_foreign:  # which also makes it long: unknown words are spelt

@@ -128,6 +128,12 @@ class TrainedTranslator(NamedTuple):
         seen = self.recipe.decoding.max_source or self.recipe.filter.max_length
         return seen if self.positions is None else min(seen, self.positions)
 
+    @property
+    def longest_sentence(self) -> int:
+        """Most tokens of a single sentence that is translated whole."""
+        most = STRETCH * self.longest_source
+        return most if self.positions is None else min(most, self.positions)
+
 
 class Translator(TextGenerator):
     """Translates texts with one loaded model: batches of like length, outputs in the order of the inputs."""
@@ -158,8 +164,7 @@ class Translator(TextGenerator):
         """The most tokens of a part: `max_source`, or by default `longest`, with more for a single sentence."""
         positions = self.trained.positions
         if not max_source:
-            most = STRETCH * self.longest
-            return PartLimits(self.longest, most if positions is None else min(most, positions))
+            return PartLimits(self.longest, self.trained.longest_sentence)
         if positions is not None and max_source > positions:
             raise ArgumentError(
                 f"max_source = {max_source}, but the encoder has learnt positions for {positions} tokens only; "

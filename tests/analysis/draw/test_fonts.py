@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,16 @@ def test_one_font_for_everything_is_preferred_to_several():
 
 def test_every_syllable_and_jamo_is_drawn_where_no_font_is_installed(bundled_fonts):
     assert fonts_for(["".join(SYLLABLES), "".join(JAMO), "Friday 1988, 23 % “…” → ₩5,000 ▁"]) == [SHIPPED]
+
+
+def test_hangul_is_drawn_where_the_fonts_that_matplotlib_remembers_are_gone(bundled_fonts, monkeypatch, tmp_path):
+    manager = font_manager.fontManager
+    gone = replace(manager.ttflist[0], name="NanumGothic", fname=str(tmp_path / "NanumGothic.ttf"))
+    monkeypatch.setattr(manager, "ttflist", [gone, *(entry for entry in manager.ttflist if entry.name != SHIPPED)])
+    monkeypatch.setattr(font_manager, "_load_fontmanager", lambda **_: pytest.fail("matplotlib searches anew"))
+    fonts._installed.cache_clear()
+    letters_of.cache_clear()
+    assert fonts_for(["금요일"]) == [SHIPPED]
 
 
 def test_jamo_of_a_decomposed_text_are_joined_into_syllables(bundled_fonts):

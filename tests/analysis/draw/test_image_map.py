@@ -74,6 +74,21 @@ def test_the_light_of_one_region_is_round_and_brightest_in_its_middle():
         assert 0 < beside < 1
 
 
+def test_light_is_brightest_at_the_centres_that_a_layout_names():
+    layout = ImageLayout(np.zeros((480, 480, 3), np.uint8), 8, 8, centres=(0.5 / 64, 8 / 64))
+    light = brightness(layout, torch.eye(64)[8 * 3 + 5])
+    row, column = np.unravel_index(light.argmax(), light.shape)
+    assert (row, column) == (pytest.approx(24.5 * 7.5, abs=1), pytest.approx(40.5 * 7.5, abs=1))
+    shown = AttentionMap(layout.names, ("x",), torch.full((1, 1, 1, 64), 1 / 64), layout=layout)
+    assert AttentionMap.from_json(shown.to_json()).layout.centres == layout.centres
+
+
+@pytest.mark.parametrize("centres", [(-0.1, 0.1), (0.1, 0.0), (0.1, float("nan")), (2.0, 0.1)])
+def test_centres_that_are_none_are_refused(centres):
+    with pytest.raises(ArgumentError, match="first centre, between 0 and 1"):
+        ImageLayout(np.zeros((60, 80, 3), np.uint8), 3, 4, centres=centres)
+
+
 def test_a_word_that_looks_everywhere_dims_nothing():
     image = np.random.default_rng(0).integers(0, 255, (480, 480, 3), np.uint8)
     np.testing.assert_array_equal(overlay(ImageLayout(image, 4, 4), torch.full((16,), 1 / 16)), image)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from jumok.analysis.draw.image import overlay
-from jumok.analysis.maps.source_layout import ImageLayout
+from jumok.analysis.maps.source_layout import WHOLE, ImageLayout
 from support.image_maps import PLACES, WORDS, example
 
 pytestmark = pytest.mark.slow
@@ -107,11 +107,21 @@ def test_choosing_a_layer_and_head_moves_the_light(shown):
     assert brightest(page) == (PLACES[0][0], PLACES[0][1] + 1)
 
 
+def test_a_region_is_pointed_at_around_its_centre(shown):
+    image = np.full((200, 200, 3), 230, np.uint8)
+    page = shown(replace(example(image=image), layout=ImageLayout(image, 3, 4, centres=(0.05, 0.25))))
+    box = page.locator(".jumok-image").bounding_box()
+    for share, column in ((0.16, 1), (0.19, 2), (0.41, 2), (0.44, 3), (0.99, 4)):
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + 5)
+        assert read(page).startswith(f"row 1, column {column} is attended to")
+
+
 @pytest.mark.parametrize("cut", [False, True])
-def test_the_page_draws_what_the_pictures_draw(shown, cut):
+@pytest.mark.parametrize("centres", [None, (0.02, 0.24)])
+def test_the_page_draws_what_the_pictures_draw(shown, cut, centres):
     image = np.full((360, 480, 3), 230, np.uint8)
     image[100:200, 50:400] = (200, 30, 30)
-    place = ImageLayout(image, 3, 4, (0.0, 0.125, 1.0, 0.875)) if cut else ImageLayout(image, 3, 4)
+    place = ImageLayout(image, 3, 4, (0.0, 0.125, 1.0, 0.875) if cut else WHOLE, centres)
     attention = replace(example(image=image), layout=place)
     page = shown(attention)
     word(page, 1).hover()

@@ -56,6 +56,12 @@ def test_crossings_count_the_pairs_that_change_places():
     assert AttentionMap(("a", "b", "c"), ("x", "y", "z"), torch.eye(3)[None, None]).crossings() == 0
 
 
+def test_the_end_of_a_sentence_changes_places_with_no_word():
+    weights = torch.tensor([[0.1, 0.7, 0.2], [0.4, 0.0, 0.6], [0.9, 0.1, 0.0]])[None, None]
+    assert AttentionMap(("a", "b", "</s>"), ("x", "y", "</s>"), weights).crossings() == 1
+    assert AttentionMap(("</s>",), ("x", "</s>"), torch.ones(1, 1, 2, 1)).crossings() == 0
+
+
 def test_the_picture_is_valid_svg_with_every_word_and_cell():
     attention = example(source=("<script>", "&", "날짜"), target=("금요일", "에"))
     root = ET.fromstring(draw.to_svg(replace(attention, title="a < b")))

@@ -121,7 +121,7 @@ def test_worst_and_best_sentences_are_those_of_the_first_system():
     outputs = list(REFERENCES)
     outputs[3], outputs[5] = "nothing of it", "the old cow sat on a rug"
     found = make_report(EvaluationSet(["s"] * 8, REFERENCES), [System("one", outputs)])
-    assert found.worst[:2] == [3, 5]
+    assert found.worst == [3, 5]  # the others are perfect
     assert not set(found.worst) & set(found.best)
     assert len(found.best) == 4
 

@@ -103,10 +103,12 @@ def letters_of(family: str) -> frozenset[str]:
 
 @cache
 def _installed() -> frozenset[str]:
-    """Return the names of all families: matplotlib's, those installed since it last searched, and our own."""
+    """Return the names of all families: those that matplotlib knows and that exist, those installed since, and ours."""
     manager = _manager()
     from matplotlib import font_manager
 
+    # matplotlib searches anew when it meets a font that has been removed, and forgets those that were added.
+    manager.ttflist = [entry for entry in manager.ttflist if Path(entry.fname).is_file()]
     known = {entry.fname for entry in manager.ttflist}
     for path in (str(SHIPPED_FILE), *font_manager.findSystemFonts()):
         if path not in known:

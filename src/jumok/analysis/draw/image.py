@@ -70,15 +70,20 @@ def brightness(layout: ImageLayout, weights: Float[Tensor, " source"]) -> Float[
     """
     top, left, bottom, right = seen_box(layout)
     grid = weights.detach().float().cpu().view(layout.rows, layout.columns)
-    smooth = _splines(layout.rows, bottom - top) @ grid @ _splines(layout.columns, right - left).T
+    down, across = (
+        _splines(regions, length, layout.centres or (0.5 / regions, 1 / regions))
+        for regions, length in ((layout.rows, bottom - top), (layout.columns, right - left))
+    )
+    smooth = down @ grid @ across.T
     light = np.zeros(_size(layout), np.float32)
     light[top:bottom, left:right] = (smooth / smooth.max().clamp(min=1e-12)).numpy()
     return light
 
 
-def _splines(regions: int, length: int) -> Float[Tensor, "length regions"]:
+def _splines(regions: int, length: int, centres: tuple[float, float]) -> Float[Tensor, "length regions"]:
     """For each pixel along an axis, the share of each region: none is negative, and they sum to 1."""
-    place = (torch.arange(length) + 0.5) * regions / length - 0.5
+    centre, step = centres
+    place = ((torch.arange(length) + 0.5) / length - centre) / step
     first = place.floor()
     t = place - first
     parts = torch.stack([(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, 3 * (1 - t) ** 3 - 6 * (1 - t) ** 2 + 4, t**3], 1) / 6

@@ -21,6 +21,8 @@ MapKind = Literal["cross", "encoder", "decoder"]
 """Attention of a target to its source, or self-attention: source words to each other, target words to those before."""
 MAP_KINDS: tuple[MapKind, ...] = get_args(MapKind)
 DIGITS = 6
+BEGIN, END = "<s>", "</s>"
+"""Beginning and end of a sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +98,11 @@ class AttentionMap:
         return replace(self, source=source, target=target, weights=weights, tokens=tokens)
 
     def crossings(self) -> int:
-        """Count the pairs of target words whose main source words are in the opposite order."""
-        best = self.mean().argmax(-1)
+        """Count the pairs of target words whose main source words are in the opposite order; "</s>" is no word."""
+        rows, columns = ([at for at, word in enumerate(side) if word != END] for side in (self.target, self.source))
+        if not rows or not columns:
+            return 0
+        best = self.mean()[rows][:, columns].argmax(-1)
         earlier, later = best[:, None], best[None, :]
         return int((earlier > later).triu(1).sum())
 

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.analysis.maps.attention_map import MAP_KINDS, AttentionMap, MapKind
-from jumok.analysis.maps.model_map import END
+from jumok.analysis.maps.attention_map import END, MAP_KINDS, AttentionMap, MapKind
 
 LITTLE, MUCH = 0.2, 2.0
 """Source words with less attention than LITTLE may be missing in the output; those with more than MUCH, repeated."""

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import torch
 
-from jumok.analysis.maps.attention_map import AttentionMap, MapKind, checked_kind, word_numbers
+from jumok.analysis.maps.attention_map import BEGIN, END, AttentionMap, MapKind, checked_kind, word_numbers
 from jumok.data import BOS, Tokenizer, TokenizerPair
 from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 
-BEGIN, END = "<s>", "</s>"
 SPACE = "▁"
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 

@@ -35,13 +35,15 @@ class TextLayout:
 
 @dataclass(frozen=True, eq=False)
 class ImageLayout:
-    """Regions of an image, row by row: `rows` and `columns` divide `part` of the image evenly."""
+    """Regions of an image, row by row: `rows` and `columns` of `part` of the image."""
 
     image: UInt8[np.ndarray, "height width 3"]
     rows: int
     columns: int
     part: tuple[float, float, float, float] = WHOLE
     """The part the model saw: top, left, bottom and right edges as fractions of the image's height and width."""
+    centres: tuple[float, float] | None = None
+    """Centre of the first region and distance to the next as fractions of `part`; None: regions divide it evenly."""
 
     kind = "image"
 
@@ -58,6 +60,12 @@ class ImageLayout:
                 "and left less than right"
             )
 
+        if self.centres is not None and not (0 <= self.centres[0] <= 1 and 0 < self.centres[1] <= 1):
+            raise ArgumentError(
+                f"centres = {self.centres} must be the first centre, between 0 and 1, and the distance to the next, "
+                "above 0 and at most 1"
+            )
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the regions, counted from 1."""
@@ -71,18 +79,22 @@ class ImageLayout:
             )
 
     def as_plain(self) -> dict[str, Any]:
-        """Return the JSON object; the image is a PNG data URL, and `part` is left out for the whole image."""
+        """Return the JSON object; the image is a PNG data URL, and `part` and `centres` are left out by default."""
         image = PNG_URL + b64encode(png_bytes(self.image)).decode()
         part = {} if self.part == WHOLE else {"part": list(self.part)}
-        return {"kind": self.kind, "rows": self.rows, "columns": self.columns, "image": image, **part}
+        centres = {} if self.centres is None else {"centres": list(self.centres)}
+        return {"kind": self.kind, "rows": self.rows, "columns": self.columns, "image": image, **part, **centres}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "ImageLayout":
         """Read what `as_plain` returned."""
         content = b64decode(str(plain["image"]).removeprefix(PNG_URL), validate=True)
         top, left, bottom, right = map(float, plain.get("part", WHOLE))
-        image = decode_image(content, "of the map")
-        return cls(image, int(plain["rows"]), int(plain["columns"]), (top, left, bottom, right))
+        image, centres = decode_image(content, "of the map"), None
+        if "centres" in plain:
+            first, step = map(float, plain["centres"])
+            centres = first, step
+        return cls(image, int(plain["rows"]), int(plain["columns"]), (top, left, bottom, right), centres)
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,8 @@ def _ratio(output: str, reference: str) -> float:
     return len(output.split()) / max(len(reference.split()), 1)
 
 
+PERFECT = 100 - 1e-6
+"""chrF of an output that equals its reference, but for rounding."""
 SHOWN = 5
 """Example sentences of each kind."""
 MAPPED = 1000
@@ -148,7 +150,7 @@ class EvaluationReport:
     systems: list[SystemResult]
     paired: list[Paired]
     worst: list[int]
-    """Numbers of the sentences with the lowest chrF of the first system, worst first."""
+    """Numbers of the sentences with the lowest chrF of the first system, worst first; none is perfect."""
     best: list[int]
     differences: dict[str, tuple[list[Difference], list[Difference]]]
     """By the name of every other system: sentences it translates better than the first, and worse."""
@@ -169,7 +171,7 @@ def make_report(test: EvaluationSet, systems: Sequence[System], *, watch: Watch 
         test,
         measured,
         paired,
-        worst=ranked[:few],
+        worst=[number for number in ranked[:few] if measured[0].sentences[number] < PERFECT],
         best=[number for number in reversed(ranked[-few:]) if number not in ranked[:few]],
         differences={
             other.system.name: differences(measured[0].sentences, other.sentences, few=SHOWN) for other in measured[1:]

@@ -15,7 +15,7 @@ const EN = {
   parts: (count) => `The text is too long for the model, so it was translated in ${count} parts.`,
   doubts: {
     length: "A sentence is longer than those in the training data. Shorter sentences may translate better.",
-    words: "The model does not know most of these words. The translation is a guess.",
+    words: "The model does not know many of these words. The translation is a guess.",
     tag: "The model does not know the tag in front of the text, so it translated the tag as text.",
     output: "The model wrote mostly unknown tokens (⁇), which its vocabulary cannot spell.",
   },
@@ -56,7 +56,7 @@ const KO = {
   parts: (count) => `글이 너무 길어 ${count}개 부분으로 나누어 번역했습니다.`,
   doubts: {
     length: "학습 데이터보다 긴 문장이 있습니다. 문장을 짧게 나누면 더 잘 번역될 수 있습니다.",
-    words: "모델이 모르는 단어가 대부분이라 번역이 틀릴 수 있습니다.",
+    words: "모델이 모르는 단어가 많아 번역이 틀릴 수 있습니다.",
     tag: "모델이 모르는 태그라서 일반 텍스트로 번역했습니다.",
     output: "출력이 대부분 알 수 없는 토큰(⁇)입니다. 모델의 어휘로는 쓸 수 없는 글자입니다.",
   },

@@ -12,16 +12,26 @@
   }
 
   /** For each pixel along an axis, the first of its four regions and their numbers. */
-  function stretched(regions, length) {
+  function stretched(regions, length, [centre, step]) {
     return Array.from({ length }, (_, at) => {
-      const place = ((at + 0.5) * regions) / length - 0.5, first = Math.floor(place);
+      const place = ((at + 0.5) / length - centre) / step, first = Math.floor(place);
       return { first: first - 1, parts: cubic(place - first) };
     });
   }
 
+  /** The centre of the first of `count` regions along an axis and the distance to the next, as fractions of what the model saw. */
+  const centres = (layout, count) => layout.centres || [0.5 / count, 1 / count];
+
+  /** Where a region begins and ends along an axis; the first and the last reach to the edges. */
+  function extent(layout, at, count) {
+    const [centre, step] = centres(layout, count);
+    return [at ? centre + (at - 0.5) * step : 0, at < count - 1 ? centre + (at + 0.5) * step : 1];
+  }
+
   /** How bright each pixel is, from 0 to 1: weight(row, column) of the regions, blended smoothly. */
-  function light(weight, rows, columns, width, height) {
-    const across = stretched(columns, width), down = stretched(rows, height), found = new Float32Array(width * height);
+  function light(weight, layout, width, height) {
+    const { rows, columns } = layout, found = new Float32Array(width * height);
+    const across = stretched(columns, width, centres(layout, columns)), down = stretched(rows, height, centres(layout, rows));
     const inside = (at, count) => clamp(at, 0, count - 1);
     const wide = Array.from({ length: rows }, (_, row) =>
       across.map((one) => one.parts.reduce((sum, part, at) => sum + part * weight(row, inside(one.first + at, columns)), 0)));
@@ -149,12 +159,12 @@
     /** The image on a canvas, lit where a word looked; null for the image as it is. */
     paint(canvas, word) {
       if (!this.pixels) return;
-      const { width, height, rows, columns, dim, unseen } = this.map.layout, [top, left, bottom, right] = this.box();
+      const { width, height, columns, dim, unseen } = this.map.layout, [top, left, bottom, right] = this.box();
       Object.assign(canvas, { width, height });
       const painted = new ImageData(new Uint8ClampedArray(this.pixels.data), width, height), to = painted.data;
       if (word !== null) {
         const wide = right - left;
-        const bright = light((row, column) => this.one.at(word, row * columns + column), rows, columns, wide, bottom - top);
+        const bright = light((row, column) => this.one.at(word, row * columns + column), this.map.layout, wide, bottom - top);
         for (let y = 0; y < height; y++) {
           for (let x = 0; x < width; x++) {
             const seen = y >= top && y < bottom && x >= left && x < right, share = seen ? bright[(y - top) * wide + x - left] : 0;
@@ -180,12 +190,12 @@
 
     /** A line round the region that is pointed at. */
     frame(source) {
-      const { rows, columns } = this.map.layout, context = this.large.getContext("2d"), [top, left, bottom, right] = this.box();
-      const width = right - left, height = bottom - top;
-      const x = left + ((source % columns) * width) / columns, y = top + (Math.floor(source / columns) * height) / rows;
+      const { layout } = this.map, context = this.large.getContext("2d"), [top, left, bottom, right] = this.box();
+      const [x, end] = extent(layout, source % layout.columns, layout.columns).map((share) => left + share * (right - left));
+      const [y, below] = extent(layout, Math.floor(source / layout.columns), layout.rows).map((share) => top + share * (bottom - top));
       for (const [colour, line] of [["rgba(0,0,0,.55)", 4], ["#fff", 2]]) {
         Object.assign(context, { strokeStyle: colour, lineWidth: line });
-        context.strokeRect(x, y, width / columns, height / rows);
+        context.strokeRect(x, y, end - x, below - y);
       }
     }
 
@@ -202,19 +212,21 @@
 
     /** The region that is pointed at; none outside of what the model saw. */
     regionAt(event) {
-      const drawn = this.large.getBoundingClientRect(), { rows, columns, width, height } = this.map.layout;
+      const drawn = this.large.getBoundingClientRect(), { layout } = this.map, { rows, columns, width, height } = layout;
       const [top, left, bottom, right] = this.box();
-      const row = Math.floor(((((event.clientY - drawn.top) / drawn.height) * height - top) / (bottom - top)) * rows);
-      const column = Math.floor(((((event.clientX - drawn.left) / drawn.width) * width - left) / (right - left)) * columns);
-      return row < 0 || row >= rows || column < 0 || column >= columns ? null : row * columns + column;
+      const down = (((event.clientY - drawn.top) / drawn.height) * height - top) / (bottom - top);
+      const across = (((event.clientX - drawn.left) / drawn.width) * width - left) / (right - left);
+      if (down < 0 || down >= 1 || across < 0 || across >= 1) return null;
+      const region = (share, count, [centre, step]) => clamp(Math.round((share - centre) / step), 0, count - 1);
+      return region(down, rows, centres(layout, rows)) * columns + region(across, columns, centres(layout, columns));
     }
 
     /** Where a word looked most, in words. */
     part(word) {
-      const { rows, columns } = this.map.layout;
+      const { layout } = this.map, { rows, columns } = layout;
       let best = 0;
       for (let at = 1; at < rows * columns; at++) if (this.one.at(word, at) > this.one.at(word, best)) best = at;
-      const third = (at, count) => Math.min(2, Math.floor((3 * (at + 0.5)) / count));
+      const third = (at, count) => Math.min(2, Math.floor(3 * (centres(layout, count)[0] + at * centres(layout, count)[1])));
       const up = third(Math.floor(best / columns), rows), across = third(best % columns, columns);
       const even = percent(1 / (rows * columns));
       return ` ${this.texts.most(this.texts.parts[up][across], percent(this.one.at(word, best)), rows * columns, even)} `;
