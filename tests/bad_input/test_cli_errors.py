@@ -75,7 +75,7 @@ def test_a_text_and_a_model_the_wrong_way_round_are_noticed(model):
 
 
 def test_no_text_is_not_taken_for_the_folder_one_is_in():
-    names(refused("look", ""), "empty text")
+    names(refused("look", ""), "text is empty")
 
 
 def test_an_option_mistyped_is_answered_with_the_nearest_one():

@@ -13,7 +13,7 @@ from jumok.data.subwords import append_settings, settings_of
 from jumok.data.symbols import symbol_pieces
 from jumok.data.tokenizer import Symbols
 from jumok.errors import ModelError
-from jumok.exchange.to_hugging_face import export_model
+from jumok.exchange.to_hugging_face import export_model, why_not
 from jumok.model_folder import BUNDLED
 from jumok.tasks import TRANSLATION, make_recipe
 from jumok.tasks.translator import TrainedTranslator, Translator

@@ -55,5 +55,5 @@ def test_what_cannot_be_drawn_is_said(metrics, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"bad.jsonl, line 1: not a JSON object"):
         curve_picture(tmp_path / "bad.jsonl", tmp_path / "curve.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'jumok\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[plot\]'"):
         curve_picture(metrics, tmp_path / "curve.png")
