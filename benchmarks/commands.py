@@ -69,7 +69,7 @@ COMMANDS = {
     "claims_gradient": Commands(CPU, "minutes", ("benchmarks.claims gradient MODELS",), data=True),
     "claims_length": Commands(CPU, "minutes", ("benchmarks.claims length MODELS",), data=True),
     "claims_long": Commands(GPU, "minutes", ("benchmarks.claims long MODELS",), data=True),
-    "claims_rounding": Commands(CPU, "ten minutes for each of two cores", ("benchmarks.train_curves cpu",)),
+    "claims_rounding": Commands(CPU, "five minutes on two cores", ("benchmarks.train_curves cpu",)),
     "claims_speed_cpu": Commands(CPU, "minutes", ("benchmarks.claims speed",)),
     "claims_speed_gpu": Commands(GPU, "minutes", ("benchmarks.claims speed --device cuda",)),
     "cpu_train": Commands(

@@ -1,7 +1,7 @@
 """Does a Transformer learn equally well with fused kernels and CUDA graphs on a GPU? 500 steps with each.
 
     python -m benchmarks.train_curves
-    python -m benchmarks.train_curves cpu       how much rounding alone separates two curves; ten minutes for a core
+    python -m benchmarks.train_curves cpu       how much rounding alone separates two curves; five minutes on two cores
 
 The same Transformer learns to reverse sequences, from the same weights and batches: with the fast path (fused layers
 and loss, CUDA graphs), without it, without it and with another dropout seed, and without it from weights that differ
