@@ -57,7 +57,7 @@ def rows_of(name: str, folder: Path, device: str) -> list[Row]:
     if not (folder / "README.md").exists():
         train(f"recipes/{name}.toml", out=folder, device=device)
     captioner, files = load(folder, device=device), read_recipe(f"recipes/{name}.toml").images
-    recipe, metrics = captioner.trained.recipe, ("bleu", "exact_match")
+    recipe, metrics = captioner.trained.recipe, ("bleu", "exact_match", "cider", "meteor")
     # It may have been trained elsewhere, on files in another place.
     options = EvaluationOptions(source=files.path or None, reference=files.captions or None, metrics=metrics)
     found = score_captioner(captioner, options)
@@ -69,10 +69,18 @@ def rows_of(name: str, folder: Path, device: str) -> list[Row]:
 
 
 def scores(name: str, found: CaptionScores, conditions: str) -> list[Row]:
-    (place, system), (bleu, exact) = RECIPES[name], found.scores
+    (place, system), (bleu, exact, *others) = RECIPES[name], found.scores
     if found.pointing is None:
-        said = f"{conditions}; {spread(bleu)}; {bleu.signature}"
-        return [Row(f"{place}/BLEU", system, round(bleu.value, 2), "BLEU", said)]
+        return [
+            Row(
+                f"{place}/{score.name}",
+                system,
+                round(score.value, 2),
+                score.name,
+                f"{conditions}; {spread(score)}; {score.signature}",
+            )
+            for score in (bleu, *others)
+        ]
     return [Row(f"{place}/captions right", system, round(exact.value, 1), "%", f"{conditions}; {spread(exact)}")]
 
 

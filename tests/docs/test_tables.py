@@ -66,9 +66,9 @@ def test_a_script_understands_its_listed_arguments(command: str, monkeypatch):
 @pytest.mark.slow
 def test_training_of_software_text_that_fails_names_its_log(tmp_path, monkeypatch):
     monkeypatch.setenv("JUMOK_L10N", str(tmp_path / "nothing"))
-    with pytest.raises(SystemExit, match=r"training failed; read .*en-ko\.log"):
-        l10n.train(tmp_path, ["en-ko"], [])
-    assert "nothing" in (tmp_path / "en-ko.log").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"training failed; read .*en-ko\.1\.log"):
+        l10n.train(tmp_path, ["en-ko"], [1], [])
+    assert "nothing" in (tmp_path / "en-ko.1.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.ko.md", "docs/results.md"])
