@@ -117,14 +117,14 @@ def run(call: AttentionCall, plan: Plan) -> Attended:
 
 def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
     """Compute a call whose queries and keys are ready for the kernels."""
-    if plan.backend == "sdpa" and (values := _sdpa_of_finite(call)) is not None:
-        return _attended(call, values)
-    if not plan.isolates:
-        call = call.isolate()
     if plan.repaired:
         from jumok.attention.flash import operators as flash  # imports Triton
 
         return _attended(call, flash.run_causal(call))
+    if plan.backend == "sdpa" and (values := _sdpa_of_finite(call)) is not None:
+        return _attended(call, values)
+    if not plan.isolates:
+        call = call.isolate()
     if plan.backend == "sdpa":
         return _attended(call, sdpa.run(call))
     if plan.backend == "fused" and isinstance(call.score, Dot | ModifiedDot):

@@ -99,14 +99,15 @@ def refuse_second_gradient(values: Tensor) -> None:
         node = values.grad_fn
         assert node is not None
         if node.name().startswith("ScaledDotProduct"):
-            node.register_hook(_mark_gradients)
+            node.register_hook(_mark_if_differentiable)
 
 
-def _mark_gradients(
-    d_inputs: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]
-) -> tuple[Tensor | None, ...] | None:
-    if not torch.is_grad_enabled():
-        return None
+def _mark_if_differentiable(d_inputs: Gradients, _: Gradients) -> Gradients | None:
+    return mark_gradients(d_inputs) if torch.is_grad_enabled() else None
+
+
+def mark_gradients(d_inputs: Gradients) -> Gradients:
+    """The gradients, whose own gradient is refused."""
     return tuple(None if d_input is None else _NoSecondGradient.apply(d_input) for d_input in d_inputs)  # type: ignore[no-untyped-call]
 
 

@@ -48,7 +48,7 @@ def signature(
     query: Any, key: Any, value: Any, score: Any, normalise: Any, visible: Any, dropout: Any, backend: Any
 ) -> Signature | None:
     """What decides how a call is checked and computed; None for calls that are checked every time."""
-    if torch.compiler.is_compiling() or not type(query) is type(key) is type(value) is Tensor or tracing.in_transform():
+    if not type(query) is type(key) is type(value) is Tensor or tracing.is_traced():
         return None
     seen: Any = None
     if visible is not None:

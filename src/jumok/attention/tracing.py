@@ -18,9 +18,16 @@ def in_transform() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def is_traced() -> bool:
+    """Whether a compiler, torch.func or forward-mode differentiation is active."""
+    return (
+        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    )
+
+
 def is_readable(tensor: Tensor) -> bool:
     """Whether the numbers can be read cheaply: reading from an accelerator would make the host wait."""
-    return tensor.is_cpu and not torch.compiler.is_compiling() and not in_transform()
+    return tensor.is_cpu and not is_traced()
 
 
 def is_symbolic(*sizes: int) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from jumok.attention.flash import launch
 from jumok.attention.flash.causal_kernels import causal_gradient_repair_kernel, causal_repair_kernel
 from jumok.attention.flash.launch import NOTHING, FlashOptions, store_launch, strides, with_unit_step
-from jumok.attention.sdpa import refuse_second_gradient
+from jumok.attention.sdpa import mark_gradients
 from jumok.attention.triton_launch import Bound, Kernel
 
 Three = tuple[Tensor, Tensor, Tensor]
@@ -37,16 +37,16 @@ def attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor
         if not node.name().startswith("ScaledDotProduct"):
             return None
         node.register_hook(GradientRepair(query, key, value, scale))
-        refuse_second_gradient(values)
-    repair(query, key, value, values.detach(), scale)
+    repair(query, key, value, values, scale)
     return values
 
 
 class GradientRepair:
-    """Repairs what PyTorch's kernel gives as gradients, right after it has run.
+    """Repairs what PyTorch's kernel gives as gradients, right after it has run, and refuses a second gradient.
 
     It holds on to the inputs until then, as the kernel's own node does. If the graph is kept for another pass, that
-    node still holds them.
+    node still holds them. Its kernels write to addresses, unseen by autograd, so no tensor is detached: in the thread
+    of the backward pass, ten such calls take as long as a kernel of a small problem.
     """
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
@@ -60,22 +60,24 @@ class GradientRepair:
         """Change the gradients in place where they must be."""
         inputs = [reference() for reference in self.later] if self.inputs is None else self.inputs
         self.inputs = None
-        query, key, value = (None if tensor is None else tensor.detach() for tensor in inputs)
+        query, key, value = inputs
         d_out, (d_query, d_key, d_value) = d_outputs[0], d_inputs[:3]
         if d_out is None or query is None or key is None or value is None:
             return None
-        d_out = with_unit_step(d_out.detach())
+        d_out = with_unit_step(d_out)
         if d_query is not None and d_key is not None and d_value is not None:
-            repair_gradients(query, key, value, d_out, d_query.detach(), d_key.detach(), d_value.detach(), self.scale)
-            return None
+            repair_gradients(query, key, value, d_out, d_query, d_key, d_value, self.scale)
+            return mark_gradients(d_inputs) if torch.is_grad_enabled() else None
         # Without all three it does not show whether something is not finite: our own kernels are always exact.
         options = FlashOptions(None, 1, 0, self.scale, 0.0, 0.0, True)
-        exact = launch.backward(
-            d_out, query, key, value, NOTHING, *launch.forward(query, key, value, NOTHING, options), options
-        )
-        return tuple(
+        with torch.no_grad():
+            exact = launch.backward(
+                d_out, query, key, value, NOTHING, *launch.forward(query, key, value, NOTHING, options), options
+            )
+        repaired = (
             gradient if gradient is None or number > 2 else exact[number] for number, gradient in enumerate(d_inputs)
         )
+        return mark_gradients(tuple(repaired)) if torch.is_grad_enabled() else tuple(repaired)
 
 
 @torch.library.custom_op("jumok::causal_attention", mutates_args=())

@@ -56,9 +56,11 @@ def run_causal(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
     """The same under a plain causal mask, by PyTorch's kernel (see causal.py)."""
     call = with_positive_scale(call)
     assert isinstance(call.score, Dot)
-    lead = call.tile.lead
-    query, key, value = (four_axes(tensor, lead) for tensor in (call.query, call.key, call.value))
-    mixed = causal.attention(query, key, value, float(call.score.scale))
+    assert call.score.scale is not None
+    lead, query, key, value = call.tile.lead, call.query, call.key, call.value
+    if len(lead) != 2:
+        query, key, value = (four_axes(tensor, lead) for tensor in (query, key, value))
+    mixed = causal.attention(query, key, value, call.score.scale)
     if mixed is None:
         return run(call)
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
