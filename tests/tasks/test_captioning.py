@@ -139,6 +139,9 @@ def test_evaluate_takes_other_images_with_several_captions_each(model, pictures,
     rows = [("0.png", caption), ("0.png", "다른 말"), ("1.png", "아무 말")]
     write(tmp_path / "captions.tsv", "".join(f"{image}\t{text}\n" for image, text in rows))
     arguments = ("--source", pictures, "--reference", tmp_path / "captions.tsv", "--metrics", "exact_match,bleu")
+    well("evaluate", model, *arguments, "--max-length", 1, "--save", tmp_path / "out")
+    short = CAPTIONING.load(model).caption([pictures / "0.png", pictures / "1.png"], max_length=1)
+    assert (tmp_path / "out").read_text().splitlines() == [caption.text for caption in short]
     found = json.loads(well("evaluate", model, *arguments, "--json").out)
     assert found["images"] == 2
     assert found["scores"][0]["value"] == 50
