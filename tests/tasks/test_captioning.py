@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.images.encoder import GridEncoderConfig
 from jumok.images.scenes import scene
-from jumok.tasks import CAPTIONING, task_in
+from jumok.tasks import CAPTIONING, load_trained
 from support.commands import jumok, well, write
 
 RECIPE = """
@@ -159,7 +159,7 @@ def test_inspect_shows_what_a_captioner_is_made_of(model):
     assert facts["training"]["steps"] > 0
     assert facts["regions"] == "4 × 4"
     assert facts["parameters"] > 1000
-    assert task_in(model) is CAPTIONING
+    assert load_trained(model)[0] is CAPTIONING
 
 
 def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
