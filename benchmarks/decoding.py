@@ -1,4 +1,4 @@
-"""Decoding on a CPU, compared with CTranslate2 and Hugging Face: ids cpu-decode and cpu-latency.
+"""Decoding on a CPU, compared with CTranslate2, Hugging Face and JoeyNMT: ids cpu-decode and cpu-latency.
 
     JUMOK_DATA=path/to/data python -m benchmarks.decoding TRANSFORMER [--rnn RNNSEARCH] [--quick]
 
@@ -8,7 +8,8 @@ Speed: base (6+6, 512), small (3+3, 256) and RNNsearch (GRU of 512) with random 
 trained model translate sentences of Multi30k's 2016 test set. Every output is forced to 30 tokens, so that all systems
 take the same number of steps. Throughput uses two threads, latency (one sentence at a time) one. Every system has its
 own process; they take turns, and the best round of each counts. CTranslate2 reads the same weights. "jumok" is
-`--precision int8`, to be compared with CTranslate2 in int8; "own engine" is without CTranslate2.
+`--precision int8`, to be compared with CTranslate2 in int8; "own engine" is without CTranslate2. JoeyNMT is left out
+with a message if it is not installed (pip install --no-deps joeynmt, with the packages that it then asks for).
 
 Quality: the trained models translate the test set with outputs of any length: BLEU and sentences per second.
 """
@@ -23,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from benchmarks.results import Row, cpu, installed, write
@@ -32,13 +34,13 @@ BEAMS = (5, 1)
 BATCH = 32
 EIGHT, OURS, OWN = "jumok", "jumok, float32", "jumok, float32, own engine"
 PLAIN, PLAIN_EIGHT, WORKERS = "CTranslate2", "CTranslate2 int8", "CTranslate2 int8, a thread for each batch"
-MARIAN = "Marian in Hugging Face"
-SLOW = {OWN, MARIAN}
-"""Systems that are given a quarter of the sentences, or less in a quick run."""
+MARIAN, JOEYNMT = "Marian in Hugging Face", "JoeyNMT"
+SLOW = {OWN: 4, MARIAN: 4, JOEYNMT: 8}
+"""Systems that are given a quarter of the sentences, or an eighth."""
 TRANSFORMERS = {"base": (6, 512), "small": (3, 256)}
 SYSTEMS = {
-    "base": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN),
-    "small": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN),
+    "base": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN, JOEYNMT),
+    "small": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN, JOEYNMT),
     "rnnsearch": (EIGHT, OURS),
 }
 GOALS = {"throughput-base-beam-5": "cpu-decode", "latency-base-beam-5": "cpu-latency"}
@@ -95,8 +97,8 @@ def translate_with(task: Task) -> Translate:
 
     torch.set_num_threads(task.threads)
     trained = task.shape == "trained"
-    if task.system == MARIAN:
-        return marian(task)
+    if task.system in (MARIAN, JOEYNMT):
+        return marian(task) if task.system == MARIAN else joeynmt(task)
     translator = jumok.load(task.model, device="cpu") if trained else random_translator(task.shape, task.model)
     if task.system in (PLAIN, PLAIN_EIGHT, WORKERS):
         return plain(task, translator)
@@ -175,6 +177,41 @@ def marian(task: Task) -> Translate:
             ids, visible = pad([tokenizer.encode(text)[1:] for text in texts[start : start + BATCH]])
             with torch.inference_mode():
                 model.generate(input_ids=ids, attention_mask=visible.long(), num_beams=beam, **forced)
+
+    return translate
+
+
+def joeynmt(task: Task) -> Translate:
+    """JoeyNMT, whose Transformer computes all earlier tokens again at every step."""
+    import torch
+    from joeynmt.batch import Batch
+    from joeynmt.model import build_model
+    from joeynmt.search import search
+    from joeynmt.vocabulary import Vocabulary
+
+    import jumok
+    from jumok.data import pad
+
+    tokenizer = jumok.load(task.model, device="cpu").trained.tokenizers.source
+    layers, width = TRANSFORMERS[task.shape]
+    half = {"type": "transformer", "num_layers": layers, "num_heads": width // 64, "hidden_size": width}
+    half |= {"ff_size": 4 * width, "embeddings": {"embedding_dim": width, "scale": True}}
+    symbols: dict[str, Any] = {"sep_id": None, "sep_token": None, "lang_tags": []}
+    for id, name in enumerate(["unk", "pad", "bos", "eos"]):
+        symbols |= {f"{name}_id": id, f"{name}_token": f"<{name}>"}
+    words = Vocabulary([str(id) for id in range(len(tokenizer.pieces) - 4)], SimpleNamespace(**symbols))
+    ties = {"tied_embeddings": True, "tied_softmax": True}
+    model = build_model(ties | {"encoder": half, "decoder": half}, src_vocab=words, trg_vocab=words).eval()
+
+    def translate(texts: Sequence[str], beam: int) -> None:
+        for start in range(0, len(texts), BATCH):
+            ids, visible = pad([tokenizer.encode(text)[1:] for text in texts[start : start + BATCH]])
+            ids, numbers = ids.masked_fill(~visible, words.pad_index), torch.arange(len(ids))
+            batch = Batch(
+                ids, visible.sum(1), None, None, None, numbers, ids.device, words.pad_index, words.eos_index, False
+            )
+            outputs, *_ = search(model, batch, LENGTH, beam, beam_alpha=1.0, min_output_length=LENGTH)
+            assert outputs.shape == (len(ids), LENGTH)
 
     return translate
 
@@ -278,9 +315,12 @@ def speed(shape: str, model: str, sentences: int, rounds: int) -> Iterator[Row]:
     """Throughput and latency; with beam 5, memory and start-up as well."""
     forced = f"random weights, {LENGTH} tokens out"
 
+    systems = [system for system in SYSTEMS[shape] if system != JOEYNMT or installed("joeynmt")]
+    if len(systems) < len(SYSTEMS[shape]):
+        print(f"{JOEYNMT} is left out of {shape}: it is not installed", file=sys.stderr)
+
     def tasks(threads: int) -> list[Task]:
-        few = {system: sentences // 4 if system in SLOW else sentences for system in SYSTEMS[shape]}
-        return [Task(system, shape, threads, model, few[system]) for system in SYSTEMS[shape]]
+        return [Task(system, shape, threads, model, sentences // SLOW.get(system, 1)) for system in systems]
 
     for beam, found in turns(tasks(2), "many", BEAMS, rounds):
         name = f"throughput-{shape}-beam-{beam}"
@@ -342,9 +382,8 @@ def main() -> None:
     for shape in options.shapes.split(","):
         add(speed(shape, options.model, sentences, rounds))
     rows.sort(key=lambda row: (row.id not in GOALS.values(), row.id))
-    print(
-        write("decoding", rows, device=f"{cpu()}, 2 cores", packages=installed("torch", "ctranslate2", "transformers"))
-    )
+    packages = installed("torch", "ctranslate2", "transformers", "joeynmt")
+    print(write("decoding", rows, device=f"{cpu()}, 2 cores", packages=packages))
 
 
 if __name__ == "__main__":

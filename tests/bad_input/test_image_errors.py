@@ -315,6 +315,8 @@ def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
         (("caption", tmp_path / "nothing", tmp_path / "absent.jpg"), f"no model folder … {tmp_path / 'nothing'}"),
         (("evaluate", model, "--source", tmp_path), "--source … --reference"),
         (("evaluate", model, "--report", "r.html"), "--report does not apply … captions images"),
+        (("evaluate", model, "--sample"), "--sample does not apply … captions images"),
+        (("evaluate", model, "--mbr", "4"), "--mbr does not apply … captions images"),
         (("look", model, tmp_path / "mistyped.jpg"), f"no image … {tmp_path / 'mistyped.jpg'}"),
         (("look", "mistyped.jpg"), "no image … mistyped.jpg"),
         (("translate", model), f"{model} … translates text … [images]"),

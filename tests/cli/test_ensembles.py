@@ -88,7 +88,8 @@ def test_minimum_risk_chooses_among_what_several_models_write(reverser):
     assert well(*together, "--sample", "--mbr", 8, "--temperature", 0.5, stdin="123\n98\n").out == wanted
 
 
-def test_settings_of_sampling_need_sampling(reverser):
-    found = run("translate", reverser, "--top-k", 3, stdin=TEXT)
+@pytest.mark.parametrize("given", [("translate",), ("evaluate", "--source", "in.txt", "--reference", "in.txt")])
+def test_settings_of_sampling_need_sampling(reverser, given):
+    found = run(given[0], reverser, *given[1:], "--top-k", 3, stdin=TEXT)
     assert found.code == 1
     assert found.err.startswith("jumok: --top-k is for --sample")

@@ -1,5 +1,6 @@
 """`jumok evaluate`: scores that anybody can compute again."""
 
+import inspect
 import json
 import sys
 import unicodedata
@@ -8,8 +9,11 @@ from io import BytesIO, StringIO
 import pytest
 import sacrebleu
 
+from jumok.cli.evaluate import evaluate
+from jumok.cli.translate import translate
 from jumok.data import corpus_pairs
 from jumok.progress import ProgressBars
+from jumok.tasks.evaluation import DECODING
 from support.commands import jumok, well, write
 
 OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]
@@ -226,6 +230,45 @@ def test_a_model_is_translated_with_and_its_outputs_can_be_kept(reverser, test_s
     again = well(*command, "--metrics", "exact_match", "--json")
     assert json.loads(again.out) == json.loads(done.out)
     assert json.loads(done.out)["scores"][0]["value"] > 80
+
+
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        ("--sample", "--temperature", 3, "--top-k", 9, "--top-p", 0.99, "--seed", 2),
+        ("--sample", "--temperature", 3, "--mbr", 4),
+        ("--mbr", 4),
+        ("--beam", 2, "--length-penalty", 0, "--min-length", 3, "--max-length", 4, "--no-repeat", 1),
+    ],
+    ids=lambda decoding: decoding[0] + decoding[-2],
+)
+def test_the_options_of_decoding_are_those_of_translate(reverser, test_set, tmp_path, decoding):
+    command = ["evaluate", reverser, "--source", test_set / "src", "--reference", test_set / "ref"]
+    well(*command, *decoding, "--metrics", "exact_match", "--save", tmp_path / "kept")
+    assert (tmp_path / "kept").read_text() == well("translate", reverser, *decoding, "--source", test_set / "src").out
+
+
+def test_translate_and_evaluate_describe_their_options_of_decoding_alike():
+    shared = inspect.signature(translate).parameters.keys() & inspect.signature(evaluate).parameters.keys()
+    decoding = shared & (DECODING | {"sample"})
+    missing = {"samples", "max_ratio", "placeholders"}  # `--sample` stands for samples; the others are of the recipe
+    assert decoding == (DECODING - missing) | {"sample"}
+    for name in decoding:
+        assert inspect.signature(translate).parameters[name] == inspect.signature(evaluate).parameters[name]
+
+
+def test_the_other_models_are_decoded_with_the_same_options(reverser, test_set):
+    command = ["evaluate", reverser, "--source", test_set / "src", "--reference", test_set / "ref"]
+    drawn = [*command, "--sample", "--temperature", 3, "--compare", f"again={reverser}", "--metrics", "chrf", "--json"]
+    found = json.loads(well(*drawn).out)
+    assert found["compared"][0]["scores"][0]["value"] == found["scores"][0]["value"]
+
+
+@pytest.mark.parametrize("option", [("--sample",), ("--mbr", 4), ("--beam", 2), ("--to", "ko")])
+def test_options_of_decoding_need_a_model(files, option):
+    done = jumok("evaluate", "--output", files / "out", "--reference", files / "ref", *option)
+    assert done.code == 1
+    assert f"{option[0]} does not apply to {files / 'out'}, which is a file of outputs" in done.err
 
 
 def test_by_length_counts_every_sentence_once(files):

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
+from jumok import model_folder
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import FontError
 from jumok.tasks import TRANSLATION
@@ -22,6 +23,19 @@ def test_the_map_is_shown_below_the_translation(reverser):
     assert [row.split()[0] for row in rows] == [*translation.split(), "</s>"]
     assert scale.split()[::2] == list("░▒▓█")
     assert "\x1b" not in "".join(rows)
+
+
+def test_every_file_of_the_model_is_read_once(reverser, monkeypatch):
+    read, files = model_folder.read_plain, []
+
+    def counted(path, **limits):
+        files.append(path.name)
+        return read(path, **limits)
+
+    monkeypatch.setattr(model_folder, "read_plain", counted)
+    well("look", reverser, "12 34")
+    assert {"recipe.toml", "model.safetensors"} <= set(files)
+    assert len(files) == len(set(files))
 
 
 def test_json_holds_the_weights_of_the_translator(transformer):

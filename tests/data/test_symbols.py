@@ -57,6 +57,7 @@ def test_offsets_of_pieces_behind_a_symbol_point_into_the_whole_text(kind: str) 
         ("<PST>", 19, 24),
     ]
     assert "".join(text[piece.start : piece.end] for piece in pieces) == text.replace(" ", "")
+    assert [piece.id for piece in pieces] == tokenizer(kind).encode(text)[1:-1]
 
 
 def test_case_and_unicode_form_of_a_symbol_are_kept() -> None:

@@ -93,7 +93,7 @@ def test_pieces_are_those_of_encode_and_their_parts_cover_the_text(kind, text, t
     ):
         tokenizer = tokenizer_of(kind=kind, **settings)
         pieces = tokenizer.pieces_with_offsets(text)
-        assert len(pieces) == len(tokenizer.encode(text)) - 2
+        assert [piece.id for piece in pieces] == tokenizer.encode(text)[1:-1]
         assert all(0 <= piece.start <= piece.end <= len(text) for piece in pieces)
         assert [piece.start for piece in pieces] == sorted(piece.start for piece in pieces)
         covered = {at for piece in pieces for at in range(piece.start, piece.end)}
@@ -106,7 +106,7 @@ def test_offsets_point_at_the_words(tokenizer_of):
     for piece in tokenizer_of(kind="word").pieces_with_offsets(text):
         assert piece.piece == "▁" + text[piece.start : piece.end]
     spans = [
-        piece[1:]
+        (piece.start, piece.end)
         for piece in tokenizer_of(kind="char", source_form="jamo", target_form="jamo").pieces_with_offsets("월 a")
     ]
     assert spans == [(0, 0), (0, 1), (0, 1), (0, 1), (2, 2), (2, 3)]
@@ -114,10 +114,11 @@ def test_offsets_point_at_the_words(tokenizer_of):
 
 def test_the_bytes_of_a_letter_all_point_at_it(tokenizer_of):
     pieces = tokenizer_of(byte_fallback=True).pieces_with_offsets("囗 囘")
+    assert [piece.id for piece in pieces] == tokenizer_of(byte_fallback=True).encode("囗 囘")[1:-1]
     assert [piece.piece for piece in pieces if piece.start < piece.end] == [
         f"<0x{byte:02X}>" for byte in "囗囘".encode()
     ]
-    assert [piece[1:] for piece in pieces if piece.start < piece.end] == [(0, 1)] * 3 + [(2, 3)] * 3
+    assert [(piece.start, piece.end) for piece in pieces if piece.start < piece.end] == [(0, 1)] * 3 + [(2, 3)] * 3
 
 
 @pytest.mark.parametrize(("kind", "amount"), [("unigram", 50.0), ("bpe", 0.3)])

@@ -229,6 +229,7 @@ def test_offsets_of_an_imported_tokenizer_point_into_the_text_as_it_was_given(im
     spans = [text[piece.start : piece.end] for piece in pieces]
     assert spans[0] == ">>deu<<"
     assert "".join(spans[1:]) == "twoｍenlikeapples"
+    assert [piece.id for piece in pieces] == imported.trained.tokenizers.source.encode(text)[1:-1]
 
 
 def test_a_folder_of_transformers_has_to_be_imported_before_it_is_used_or_trained_further(

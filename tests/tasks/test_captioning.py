@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.images.encoder import GridEncoderConfig
 from jumok.images.scenes import scene
-from jumok.tasks import CAPTIONING, task_in
+from jumok.tasks import CAPTIONING, load_trained
 from support.commands import jumok, well, write
 
 RECIPE = """
@@ -139,6 +139,9 @@ def test_evaluate_takes_other_images_with_several_captions_each(model, pictures,
     rows = [("0.png", caption), ("0.png", "다른 말"), ("1.png", "아무 말")]
     write(tmp_path / "captions.tsv", "".join(f"{image}\t{text}\n" for image, text in rows))
     arguments = ("--source", pictures, "--reference", tmp_path / "captions.tsv", "--metrics", "exact_match,bleu")
+    well("evaluate", model, *arguments, "--max-length", 1, "--save", tmp_path / "out")
+    short = CAPTIONING.load(model).caption([pictures / "0.png", pictures / "1.png"], max_length=1)
+    assert (tmp_path / "out").read_text().splitlines() == [caption.text for caption in short]
     found = json.loads(well("evaluate", model, *arguments, "--json").out)
     assert found["images"] == 2
     assert found["scores"][0]["value"] == 50
@@ -156,7 +159,7 @@ def test_inspect_shows_what_a_captioner_is_made_of(model):
     assert facts["training"]["steps"] > 0
     assert facts["regions"] == "4 × 4"
     assert facts["parameters"] > 1000
-    assert task_in(model) is CAPTIONING
+    assert load_trained(model)[0] is CAPTIONING
 
 
 def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):

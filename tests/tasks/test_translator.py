@@ -42,6 +42,19 @@ def test_a_text_is_cut_into_tokens_once(learned, monkeypatch):
     assert [text for text in encoded if text] == ["123456", "987"]
 
 
+def test_a_map_cuts_its_source_once_more_for_the_places_of_the_tokens(learned, monkeypatch):
+    encode, trace, cuts = Tokenizer.encode, Tokenizer.pieces_with_offsets, []
+    monkeypatch.setattr(Tokenizer, "encode", lambda self, text: cuts.append("encode") or encode(self, text))
+    monkeypatch.setattr(Tokenizer, "pieces_with_offsets", lambda self, text: cuts.append("places") or trace(self, text))
+    (found,) = learned.translate(["123456"])
+    cuts.clear()
+    found.attention()
+    assert cuts == ["places"]
+    cuts.clear()
+    learned.attention("123456", "654321")
+    assert cuts == ["encode", "encode", "places"]  # source, target; then the source
+
+
 def test_what_was_learnt_is_translated(learned):
     pairs = list(corpus_pairs("reverse", 50, split="test", longest=6))
     found = learned.translate([pair.source for pair in pairs])

@@ -22,6 +22,31 @@ Beam = Annotated[
     int | None,
     Option(min=1, max=WIDEST, help="Number of hypotheses kept by beam search; defaults to the model's setting."),
 ]
+LengthPenalty = Annotated[
+    float | None, Option(min=-5, max=5, help="Length normalisation: 0 favours short outputs, 1 is neutral.")
+]
+MinLength = Annotated[int | None, Option(min=0, help="Minimum number of tokens in an output.")]
+MaxLength = Annotated[int | None, Option(min=1, help="Maximum number of tokens in an output.")]
+NoRepeat = Annotated[int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")]
+Sample = Annotated[bool, Option("--sample", help="Sample outputs at random instead of searching.")]
+Temperature = Annotated[float | None, Option(min=0.001, help="With --sample: values below 1 give likelier outputs.")]
+TopK = Annotated[int | None, Option(min=0, help="With --sample: sample from this many likeliest tokens.")]
+TopP = Annotated[
+    float | None,
+    Option(
+        min=0.001, max=1, help="With --sample: sample from the likeliest tokens that together have this probability."
+    ),
+]
+Seed = Annotated[int | None, Option(min=0, help="With --sample: random seed.")]
+MinimumRisk = Annotated[
+    int | None,
+    Option(
+        "--mbr",
+        min=2,
+        max=WIDEST,
+        help="Minimum Bayes risk: choose among this many outputs the one closest to the others.",
+    ),
+]
 DecodingEngine = Annotated[
     Engine | None,
     Option(
@@ -156,6 +181,16 @@ def parse_numbers(argument: str, option: str) -> list[int]:
         raise ArgumentError(
             f"{option} {argument!r} must be whole numbers separated by commas, such as 10,20,30"
         ) from None
+
+
+def sampling_settings(sample: bool, mbr: int | None, n_best: int = 1, **settings: Any) -> dict[str, Any]:
+    """The settings of sampling and minimum Bayes risk, where they are asked for."""
+    risk = {} if mbr is None else {"mbr": True, "samples" if sample else "beam": mbr}
+    if sample:
+        return settings | {"samples": n_best, "mbr": False} | risk
+    if given := [name for name, value in settings.items() if value is not None]:
+        raise ArgumentError(f"--{given[0].replace('_', '-')} is for --sample, which is not given")
+    return risk
 
 
 def own_task(path: Path | None) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -15,19 +15,30 @@ from jumok.cli.arguments import (
     Device,
     FeatureColumns,
     FromLanguage,
+    LengthPenalty,
     MapKindOption,
+    MaxLength,
     MaxSource,
+    MinimumRisk,
+    MinLength,
+    NoRepeat,
     OnlyRows,
+    Sample,
+    Seed,
     Tag,
     TaskFile,
+    Temperature,
     TestReference,
     ToLanguage,
+    TopK,
+    TopP,
     check_output_path,
     named_paths,
     own_task,
     parse_columns,
     parse_features,
     parse_only,
+    sampling_settings,
 )
 from jumok.cli.output import print_json, print_table, say
 from jumok.devices import find_device
@@ -67,6 +78,16 @@ def evaluate(
     ] = None,
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
     beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    no_repeat: NoRepeat = None,
+    sample: Sample = False,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    mbr: MinimumRisk = None,
     max_source: MaxSource = None,
     engine: DecodingEngine = None,
     precision: DecodingPrecision = None,
@@ -95,6 +116,10 @@ def evaluate(
     if task is not None and len(models or ()) != 1:
         raise ArgumentError(f"--task {task} is for one model; leave it out with several, and with --output")
     (name, path), *others = named_paths([str(models[0] if models else output), *(compare or ())])
+    decoding: dict[str, Any] = {"beam": beam, "max_source": max_source, "engine": engine, "precision": precision}
+    decoding |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
+    decoding |= {"no_repeat": no_repeat}
+    decoding |= sampling_settings(sample, mbr, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     options = EvaluationOptions(
         source=source,
         reference=reference,
@@ -106,18 +131,13 @@ def evaluate(
         metrics=_names(metrics),
         tokenize=tokenize,
         lowercase=lowercase,
-        beam=beam,
-        max_source=max_source,
-        engine=engine,
-        precision=precision,
         by_length=by_length,
         compare=tuple(others),
         report=report,
         kind=kind,
         save=save,
+        **decoding,
     )
-    if not models and not compare and options.languages != (None, None):
-        raise ArgumentError("--from and --to choose languages of a model, but --output is a file; leave them out")
     if kind != "cross" and report is None:
         raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
     _check_outputs(options, [path, *(models or ())[1:], source, reference, *(other for _, other in others)])

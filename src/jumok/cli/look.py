@@ -30,11 +30,13 @@ from jumok.cli.arguments import (
 )
 from jumok.cli.output import print_json, save_all, say
 from jumok.data import read_lines
-from jumok.errors import ArgumentError, ModelError
+from jumok.devices import find_device
+from jumok.errors import ArgumentError
 from jumok.files import known_kind, open_bytes
 from jumok.images.files import SUFFIXES
 from jumok.model_folder import RECIPE, is_model_file
-from jumok.tasks import TRANSLATION, load, task_in
+from jumok.tasks import TRANSLATION, load_trained
+from jumok.tasks.ensembles import read_ensemble
 from jumok.tasks.results import MapOptions, MappedOutput
 from jumok.tasks.task import Task
 
@@ -86,7 +88,7 @@ def look(
     model, text, others = _models_and_text(arguments or [])
     if task is not None and others:
         raise ArgumentError(f"--task {task} is for one model; leave it out with several")
-    folder, its_task, source = _source(model, text, node, own_task(task))
+    model, text = _model_and_text(model, text, node)
     options = MapOptions(
         target=_decoded(target),
         layer=tuple(layer or ()),
@@ -99,9 +101,14 @@ def look(
         tag=tag,
         languages=(from_language, to_language),
     )
+    folder = model_or_bundled(None if model is None else Path(model))
+    if not others:
+        its_task, trained = load_trained(folder, find_device(device), task=own_task(task))
+    else:
+        its_task, trained = TRANSLATION, read_ensemble([folder, *others], find_device(device))
     options.check_used(its_task.map_options, folder, its_task.does)
-    predictor = load([folder, *others], device=device) if others else its_task.load(folder, device=device)
-    output = its_task.map(predictor, source, options)
+    source = _source(its_task, model, text, node)
+    output = its_task.map(its_task.predictor(trained, folder), source, options)
     # The files come first: the reader of standard output may leave after one line.
     maps = {saved: shown for path in out or () for saved, shown in _output_paths(path, output.maps)}
     error = save_all(maps, lambda path: draw.save(maps[path], path, grid=grid))
@@ -124,47 +131,40 @@ def _models_and_text(given: Sequence[str]) -> tuple[str | None, str | None, Sequ
     return models[0], text, models[1:]
 
 
-def _source(
-    model: str | None, text: str | None, node: str | None, own: Task[Any, Any] | None
-) -> tuple[Path, Task[Any, Any], str]:
-    """The model folder, its task, and what to look at, which is checked."""
+def _model_and_text(model: str | None, text: str | None, node: str | None) -> tuple[str | None, str | None]:
+    """`look MODEL TEXT`, or `look TEXT` with the bundled model, which is None; a text of None is on standard input."""
     if model is None and node is not None:
         raise ArgumentError(f"--node needs a graph model: jumok look MODEL --node {node}")
-    if model is not None and node is not None and not isdir(model):
-        raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
-    task = own or (task_in(model) if model is not None and isdir(model) else TRANSLATION)
-    if task.reads == "text" and node is None:
-        folder, text = _model_and_text(model, text)
-        return folder, task, text
+    if model is None or isdir(model) or node is not None:
+        return model, text
+    if text is not None:
+        if isdir(text):
+            raise ArgumentError(f"{model!r} is not a model folder, but {text!r} is; the model comes first")
+        return model, text
+    if is_model_file(Path(model)):
+        raise ArgumentError(f'{model} is a file of a model; name its folder: jumok look {Path(model).parent} "text"')
+    if isfile(model) or (model and Path(model).parent != Path() and isdir(Path(model).parent)):
+        raise ArgumentError(f'there is no model folder {model}; to look at a text: jumok look MODEL "text"')
+    return None, model
+
+
+def _source(task: Task[Any, Any], model: str | None, text: str | None, node: str | None) -> str:
+    """What to look at, which is checked."""
     example = f"jumok look {model} {EXAMPLES.get(task.reads, '...')}"
     if (task.reads == "node") != (node is not None):
         wrong = "no node is named" if node is None else "--node is for graph models"
         raise ArgumentError(f"{wrong}, and {model} {task.does}; write: {example}")
+    if task.reads == "text":
+        if text not in (None, "-"):
+            _check_text(model, str(text))
+        return str(_decoded(_first_line() if text in (None, "-") else text))
     if node is None and text is None:
         raise ArgumentError(f"{model} {task.does}; name what to look at: {example}")
     if task.reads == "image" and not exists(str(text)):
         raise ArgumentError(
             f"there is no image {text}; {model} {task.does}: {example} (a caption of your own is given with --target)"
         )
-    return Path(str(model)), task, str(text if node is None else node)
-
-
-def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
-    """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
-    if model is not None and text is None and not isdir(model):
-        if is_model_file(Path(model)):
-            raise ArgumentError(
-                f'{model} is a file of a model; name its folder: jumok look {Path(model).parent} "text"'
-            )
-        if isfile(model) or (model and Path(model).parent != Path() and isdir(Path(model).parent)):
-            raise ArgumentError(f'there is no model folder {model}; to look at a text: jumok look MODEL "text"')
-        model, text = None, model
-    if model is not None and text is not None and not isdir(model) and isdir(text):
-        raise ArgumentError(f"{model!r} is not a model folder, but {text!r} is; the model comes first")
-    if text not in (None, "-") and (model is None or isdir(model)):
-        _check_text(model, str(text))
-    folder = model_or_bundled(Path(model) if model is not None else None)
-    return folder, str(_decoded(_first_line() if text in (None, "-") else text))
+    return str(text if node is None else node)
 
 
 def _check_text(model: str | None, text: str) -> None:

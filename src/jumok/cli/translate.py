@@ -18,12 +18,23 @@ from jumok.cli.arguments import (
     DecodingPrecision,
     Device,
     FromLanguage,
+    LengthPenalty,
+    MaxLength,
     MaxSource,
+    MinimumRisk,
+    MinLength,
+    NoRepeat,
+    Sample,
+    Seed,
     Tag,
+    Temperature,
     ToLanguage,
+    TopK,
+    TopP,
     check_picture_kind,
     model_or_bundled,
     named_folder,
+    sampling_settings,
 )
 from jumok.cli.output import print_json, say
 from jumok.cli.streams import is_live, is_typed, live_groups
@@ -49,34 +60,16 @@ def translate(
     n_best: Annotated[
         int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")
     ] = 1,
-    length_penalty: Annotated[
-        float | None, Option(min=-5, max=5, help="Length normalisation: 0 favours short outputs, 1 is neutral.")
-    ] = None,
-    min_length: Annotated[int | None, Option(min=0, help="Minimum number of tokens in an output.")] = None,
-    max_length: Annotated[int | None, Option(min=1, help="Maximum number of tokens in an output.")] = None,
-    no_repeat: Annotated[
-        int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")
-    ] = None,
-    sample: Annotated[bool, Option("--sample", help="Sample outputs at random instead of searching.")] = False,
-    temperature: Annotated[
-        float | None, Option(min=0.001, help="With --sample: values below 1 give likelier outputs.")
-    ] = None,
-    top_k: Annotated[int | None, Option(min=0, help="With --sample: sample from this many likeliest tokens.")] = None,
-    top_p: Annotated[
-        float | None,
-        Option(
-            min=0.001,
-            max=1,
-            help="With --sample: sample from the likeliest tokens that together have this probability.",
-        ),
-    ] = None,
-    seed: Annotated[int | None, Option(min=0, help="With --sample: random seed.")] = None,
-    mbr: Annotated[
-        int | None,
-        Option(
-            min=2, max=WIDEST, help="Minimum Bayes risk: choose among this many outputs the one closest to the others."
-        ),
-    ] = None,
+    length_penalty: LengthPenalty = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    no_repeat: NoRepeat = None,
+    sample: Sample = False,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    mbr: MinimumRisk = None,
     max_source: MaxSource = None,
     tag: Tag = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts instead of refusing them.")] = True,
@@ -110,7 +103,7 @@ def translate(
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
         settings |= {"engine": engine, "precision": precision}
-        settings |= _drawing(sample, mbr, n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        settings |= sampling_settings(sample, mbr, n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         settings |= {"max_source": max_source, "tag": tag, "tell": _show_group(bars) if with_bars else None}
         if source == STDIN and is_live():
             translations = translator.stream_groups(live_groups(batch), **settings)
@@ -138,15 +131,6 @@ def _models_and_file(arguments: list[str]) -> tuple[list[Path], str | None]:
     if len(arguments) > 1 and not isdir(arguments[-1]):
         return [Path(folder) for folder in arguments[:-1]], arguments[-1]
     return [Path(folder) for folder in arguments], None
-
-
-def _drawing(sample: bool, mbr: int | None, n_best: int, **settings: Any) -> dict[str, Any]:
-    """The settings of sampling and minimum Bayes risk, where they are asked for."""
-    if not sample:
-        if given := [name for name, value in settings.items() if value is not None]:
-            raise ArgumentError(f"--{given[0].replace('_', '-')} is for --sample, which is not given")
-        return {} if mbr is None else {"mbr": True, "beam": mbr}
-    return settings | {"samples": mbr or n_best, "mbr": mbr is not None}
 
 
 class Warnings:

@@ -176,6 +176,7 @@ class Piece(NamedTuple):
     piece: str
     start: int
     end: int
+    id: int
 
 
 class Tokenizer:
@@ -403,10 +404,10 @@ class Tokenizer:
         for part in self._parts(text):
             start = part.start
             if part.id is not None:
-                pieces.append(Piece(self.pieces[part.id], start, start + len(part.text)))
+                pieces.append(Piece(self.pieces[part.id], start, start + len(part.text), part.id))
                 continue
             found = self._sentencepiece_offsets(part.text) if self._normalises else self._text_offsets(part.text)
-            pieces += [Piece(piece, start + first, start + after) for piece, first, after in found]
+            pieces += [Piece(piece, start + first, start + after, id) for piece, first, after, id in found]
         return pieces
 
     def _parts(self, text: str) -> Iterator[TextSegment]:
@@ -426,7 +427,7 @@ class Tokenizer:
             first, last = at + surface.startswith(SPACE), at + len(surface)
             start = starts[first] if first < len(starts) else len(text)
             end = ends[last - 1] if first < last else start
-            found += [Piece(piece, start, end) for piece in self._names_of(surface)]
+            found += [Piece(name, start, end, id) for name, id in self._named_ids_of(surface)]
             at = last
         return found
 
@@ -438,7 +439,7 @@ class Tokenizer:
                 first += 1
             begin = starts[first] if first < len(starts) else len(text)
             end = ends[after - 1] if first < after else begin
-            pieces.append(Piece(self.pieces[id], begin, end))
+            pieces.append(Piece(self.pieces[id], begin, end, id))
         return pieces
 
     def _cut_with_offsets(self, text: str) -> Iterator[tuple[int, int, int]]:
@@ -510,9 +511,9 @@ class Tokenizer:
             return [UNK]
         return [self._ids[f"<0x{byte:02X}>"] for byte in surface.encode()]
 
-    def _names_of(self, surface: str) -> list[str]:
+    def _named_ids_of(self, surface: str) -> list[tuple[str, int]]:
         ids = self._ids_of(surface)
-        return [surface.replace(HIDDEN, SPACE)] if len(ids) == 1 else [self.pieces[id] for id in ids]
+        return [(surface.replace(HIDDEN, SPACE) if len(ids) == 1 else self.pieces[id], id) for id in ids]
 
     def _is_cut(self, id: int) -> bool:
         """Whether texts are cut into this piece, rather than spelt in bytes or never."""

@@ -10,7 +10,7 @@ import torch
 
 from jumok.devices import find_device
 from jumok.errors import ArgumentError, ModelError
-from jumok.model_folder import BUNDLED, recipe_tables
+from jumok.model_folder import BUNDLED
 from jumok.recipe import parse_overrides, parse_recipe, read_tables, sections
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.captioning import CAPTIONING, CaptioningTask
@@ -21,7 +21,7 @@ from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import Translator
 
 __all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION"]
-__all__ += ["load", "load_trained", "make_recipe", "read_recipe", "read_task", "task_in", "task_of"]
+__all__ += ["load", "load_trained", "make_recipe", "read_recipe", "read_task", "task_of"]
 
 TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
 
@@ -29,11 +29,6 @@ TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATIO
 def task_of(tables: Mapping[str, Any]) -> Task[Any, Any]:
     """The task that a recipe belongs to, by its sections; translation by default."""
     return next((task for task in TASKS if not task.own_sections.isdisjoint(tables)), TRANSLATION)
-
-
-def task_in(folder: str | Path) -> Task[Any, Any]:
-    """The task of a model folder, by its recipe; translation if the recipe cannot be read, which `load` reports."""
-    return task_of(recipe_tables(folder))
 
 
 def make_recipe(tables: Mapping[str, Any], *, origin: object = "the recipe", variables: bool = True) -> Any:

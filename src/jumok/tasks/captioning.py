@@ -22,7 +22,7 @@ from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
-from jumok.tasks.captioning_scores import score_captioner
+from jumok.tasks.captioning_scores import DECODING, score_captioner
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
@@ -51,7 +51,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     model_sections: ClassVar = ("encoder", "decoder")
     trained = TrainedCaptioner
     reads = "image"
-    evaluation_options = frozenset({"source", "reference", "metrics", "tokenize", "lowercase", "beam", "save"})
+    evaluation_options = frozenset({"source", "reference", "metrics", "tokenize", "lowercase", *DECODING, "save"})
     map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 
     def check(self, recipe: CaptionRecipe, run: RunContext) -> None:

@@ -15,6 +15,8 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, Table, writ
 
 METRICS = ("bleu", "cider", "meteor", "chrf", "ter")
 """The usual scores of captions."""
+DECODING = ("beam", "length_penalty", "min_length", "max_length", "no_repeat")
+"""The settings of beam search that captions can be evaluated with."""
 
 
 class CaptionScores(NamedTuple):
@@ -52,7 +54,8 @@ def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: 
     check_scores(metrics, tokenize)
     recipe = captioner.trained.recipe
     source = _test_images(recipe.images, options.source, options.reference)
-    stream = captioner.stream((source.read(row.image) for row in source.rows), beam=options.beam)
+    decoding = {name: getattr(options, name) for name in DECODING}
+    stream = captioner.stream((source.read(row.image) for row in source.rows), **decoding)
     outputs = [caption.text for caption in watch(stream, "captioning", len(source.rows))]
     write_outputs(options.save, outputs)
     lowercase = options.lowercase or recipe.tokenizer.lowercase

@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import SYMBOL_WORD
+from jumok.decoding.config import DecodingConfig
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write, nearest_path
 from jumok.screen import to_screen
@@ -36,6 +37,8 @@ from jumok.tasks.translator import Translation, Translator
 
 METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
 """The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
+DECODING = frozenset(setting.name for setting in fields(DecodingConfig)) | {"tag"}
+"""The names of the options that a model translates with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +129,8 @@ def _interval(score: MetricScore) -> str:
 
 
 def decoding_settings(options: EvaluationOptions) -> dict[str, Any]:
-    """The settings of decoding among the options."""
-    names = ("beam", "max_source", "tag", "engine", "precision")
-    return {name: getattr(options, name) for name in names}
+    """The settings of decoding among the options that are given."""
+    return {name: value for name, value in vars(options).items() if name in DECODING and value is not None}
 
 
 def evaluate_translations(
@@ -196,6 +198,8 @@ def evaluate_outputs(
     watch: Watch = unwatched,
 ) -> EvaluationResult:
     """Score the outputs in a file, one per line, and those of other systems."""
+    if not options.compare:
+        options.check_used(frozenset(vars(options)) - DECODING - {"languages"}, path, "is a file of outputs")
 
     def first(sources: Sequence[str]) -> System:
         return System(name, read_composed(path))
@@ -219,7 +223,7 @@ def _facts(options: EvaluationOptions) -> dict[str, str]:
     """What a report says about the test set."""
     files = {"source": str(options.source), "reference": str(options.reference)}
     facts = files if options.reference else {"pairs": str(options.source)}
-    return facts if options.beam is None else facts | {"beam": str(options.beam)}
+    return facts | {name.replace("_", " "): str(value) for name, value in decoding_settings(options).items()}
 
 
 def score_systems(

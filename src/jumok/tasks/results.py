@@ -15,6 +15,9 @@ Languages = tuple[str | None, str | None]
 ANY: Languages = (None, None)
 """The languages of source and target that the model is set to."""
 
+OPTION_NAMES = {"languages": "--from or --to", "samples": "--sample"}
+"""The options of commands that are not called like their settings."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
@@ -24,7 +27,7 @@ class CommandOptions:
         """Raise an ArgumentError for an option that is given but has no effect on a model."""
         for option in fields(self):
             if getattr(self, option.name) != option.default and option.name not in used:
-                name = "--from or --to" if option.name == "languages" else f"--{option.name.replace('_', '-')}"
+                name = OPTION_NAMES.get(option.name, f"--{option.name.replace('_', '-')}")
                 raise ArgumentError(f"{name} does not apply to {model}, which {does}; leave it out")
 
 
@@ -49,11 +52,22 @@ class EvaluationOptions(CommandOptions):
     tokenize: str | None = None
     """sacrebleu's tokenizer for BLEU; defaults to 13a."""
     lowercase: bool = False
+    # The settings of DecodingConfig; None for the model's own.
+    samples: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    mbr: bool | None = None
     beam: int | None = None
+    length_penalty: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    no_repeat: int | None = None
     max_source: int | None = None
     engine: str | None = None
     precision: str | None = None
-    """What decodes on a CPU, and how its weights are stored."""
+    # What to do with the outputs.
     by_length: bool = False
     """Also score ranges of source lengths."""
     compare: tuple[tuple[str, Path], ...] = ()

@@ -74,9 +74,10 @@ def _cut(text: str, tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list
     """A text and its pieces. Joined, the pieces are the text as the model reads it, unless some are unknown."""
     if not tokenizer.are_pieces(ids):
         return text, tokenizer.pieces_with_offsets(text)
-    names = [tokenizer.pieces[id] for id in ids if id not in tokenizer.language_ids]
+    ids = [id for id in ids if id not in tokenizer.language_ids]
+    names = [tokenizer.pieces[id] for id in ids]
     places = pairwise([0, *accumulate(map(len, names))])
-    return "".join(names), [Piece(name, *place) for name, place in zip(names, places, strict=True)]
+    return "".join(names), [Piece(name, *place, id) for name, place, id in zip(names, places, ids, strict=True)]
 
 
 def _is_spelt(word: str, pieces: int, tokenizer: Tokenizer) -> bool:

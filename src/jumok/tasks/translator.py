@@ -264,10 +264,11 @@ class Translator(TextGenerator):
         """The map of a given translation `target` of `source`; `words` and `kind` as in `Translation.attention`."""
         source, target = _checked([source, target])
         source = self.tagged(source, tag)
-        ids = self.trained.tokenizers.encode(Pair(source, target))[1][1:-1]
+        source_ids, target_ids = self.trained.tokenizers.encode(Pair(source, target))
+        ids = target_ids[1:-1]
         if not self.tokenizer.written(ids)[0]:
             raise ArgumentError("there is no attention map of an empty text")
-        self.check_source(source, max_source)
+        self._check_size(len(source_ids) - 2, max_source)
         self.check_target(ids)
         return self.map_of(source, ids, words=words, kind=kind)
 
@@ -275,9 +276,12 @@ class Translator(TextGenerator):
         """The number of tokens of a text."""
         return len(self.trained.tokenizers.source.encode(source)) - 2  # without its beginning and end
 
-    def check_source(self, source: str, max_source: int | None = None) -> None:
+    def check_source(self, source: str) -> None:
         """Raise an ArgumentError for an empty text, and for one that the model does not read at once."""
-        tokens, most = self.size(source), self.limits(max_source).sentence
+        self._check_size(self.size(source))
+
+    def _check_size(self, tokens: int, max_source: int | None = None) -> None:
+        most = self.limits(max_source).sentence
         if not tokens:
             raise ArgumentError("there is no attention map of an empty text")
         if tokens > most:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 
 from jumok.analysis.maps.attention_map import BEGIN, END, AttentionMap, MapKind, checked_kind, word_numbers
-from jumok.data import BOS, Tokenizer, TokenizerPair
+from jumok.data import BOS, EOS, Tokenizer, TokenizerPair
+from jumok.data.tokenizer import Piece
 from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 
 SPACE = "▁"
@@ -49,24 +50,23 @@ def map_of_translation(
     In a map of the encoder, source words attend to source words. In one of the decoder, each word that is written
     attends to those written before it, the first of which is the beginning of the sentence.
     """
-    ids = tokenizers.source.encode(source)[1:]
+    pieces = tokenizers.source.pieces_with_offsets(source)
+    read = source_side(source, pieces, tokenizers.source).with_end()
     device = next(model.parameters()).device
-    source_ids = torch.tensor([ids], device=device)
+    source_ids = torch.tensor([[*(piece.id for piece in pieces), EOS]], device=device)
     target_in = torch.tensor([[BOS, *target]], device=device)
     visible = torch.ones_like(source_ids, dtype=torch.bool)
     if checked_kind(kind) == "encoder":
-        read = source_side(source, ids[:-1], tokenizers.source).with_end()
         return map_of_layers(model.encoder.self_attention(source_ids, visible), read, read, kind, words=words)
     encoding = model.encoder(source_ids, visible)
-    pieces, places = tokenizers.target.written(target)
-    written = target_side(pieces, tokenizers.target.letters)
+    letters, places = tokenizers.target.written(target)
+    written = target_side(letters, tokenizers.target.letters)
     if kind == "decoder":
         attention = model.decoder.self_attention(encoding, target_in)
         return map_of_layers(attention, written.with_beginning(), written.with_end(), kind, words=words)
     attention = model.decoder.source_attention(encoding, target_in)
     if len(places) < len(target):  # edits that write nothing have no row
         attention = tuple(partial(layer, rows=[*places, len(target)]) for layer in attention)
-    read = source_side(source, ids[:-1], tokenizers.source).with_end()
     return map_of_layers(attention, read, written.with_end(), kind, words=words)
 
 
@@ -83,11 +83,10 @@ def map_of_layers(
     return replace(merged, source=source.words, target=target.words)
 
 
-def source_side(text: str, ids: Sequence[int], tokenizer: Tokenizer) -> MapAxis:
+def source_side(text: str, pieces: Sequence[Piece], tokenizer: Tokenizer) -> MapAxis:
     """The tokens and words of a text that a model reads; tags and the language in front of it are words."""
-    pieces = tokenizer.pieces_with_offsets(text)
     spans = [(piece.start, piece.end) for piece in pieces]
-    alone = [tokenizer.is_symbol(id) for id in ids]
+    alone = [tokenizer.is_symbol(piece.id) for piece in pieces]
     numbers = _with_words_alone(word_numbers(text, spans), alone)
     named = {numbers[at]: pieces[at].piece for at, is_alone in enumerate(alone) if is_alone}
     words = tuple(named.get(word) or _span(text, spans, numbers, word) for word in range(_count(numbers)))

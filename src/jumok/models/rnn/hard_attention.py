@@ -1,7 +1,7 @@
 """Hard attention with exact marginalisation: each word attends to one source item, and the alignment is latent.
 
     p(y | x) = Σ over alignments a of Πₜ p(a(t) | a(t-1), y(<t), x) · p(y(t) | a(t), y(<t), x)
-    p(y(t) | a(t) = i) = softmax(W tanh(U [s(t); y(t-1); h(i)]))
+    p(y(t) | a(t) = i) = softmax(W tanh(U [s(t); y(t-1); h(i)]))                  [s; y; h; c] with context
     p(a(t) = i | a(t-1) = j) = softmax over i ≥ j of s(t)ᵀ T h(i) + jump(s(t), i - j)        order 1, monotonic
     p(a(t) = i) = softmax over i of s(t)ᵀ T h(i)                                              order 0, free
 
@@ -15,7 +15,7 @@ A table of source × vocabulary for each position makes it a decoder for letters
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -37,33 +37,21 @@ from jumok.models.encoder_decoder import (
     SingleHeadWeights,
     State,
 )
+from jumok.models.rnn.aligned import AlignedDecoderConfig
 from jumok.models.rnn.attention import WholeSource
-from jumok.models.rnn.encoder import Cell, RnnConfig
 from jumok.settings import PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
-class HardAttentionConfig(RnnConfig):
+class HardAttentionConfig(AlignedDecoderConfig):
     """The section [decoder] of a recipe, with kind = "hard"."""
-
-    section: ClassVar[str] = "decoder"
 
     kind: Literal["hard"] = "hard"  # type: ignore[assignment]
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
-    cell: Cell = "lstm"
-    """Recurrent cell: plain "rnn", "gru" or "lstm"."""
     order: Literal[0, 1] = 1
     """1 for monotonic alignments, which never move back in the source; 0 for any alignment."""
     jumps: PositiveInt = 4
     """Longest jump in the source with a learned score of its own; longer jumps share this score."""
-    context: bool = False
-    """Also attend to the whole source; the token is then predicted from [s; y; h; c]."""
-    copy: bool = False
-    """Predict a separate probability of copying the source token; needs a shared vocabulary."""
-
-    tied: ClassVar[str] = "none"
-    ties_source: ClassVar[bool] = False
-    ties_output: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, eq=False)

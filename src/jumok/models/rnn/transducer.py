@@ -2,7 +2,7 @@
 
     a(t) = number of edits before t that advance to the next source letter    hard attention: the current letter
     s(t) = f(s(t-1), [e(t-1); h(a(t))])
-    p(e(t)) = softmax(W tanh(U [s(t); e(t-1); h(a(t))]))
+    p(e(t)) = softmax(W tanh(U [s(t); e(t-1); h(a(t))]))                      [s; e; h; c] with context
 
 Makarov & Clematide (2018), after Aharoni & Goldberg (2017). Its tokens are edits, numbered as in `jumok.data.edits`:
 from 4 on, those that advance to the next source letter are even. Its position depends on the edits so far alone, so all
@@ -10,7 +10,7 @@ steps of a known target run at once. It cannot move beyond the last source item,
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,8 +32,8 @@ from jumok.models.encoder_decoder import (
     SingleHeadWeights,
     State,
 )
+from jumok.models.rnn.aligned import AlignedDecoderConfig
 from jumok.models.rnn.attention import WholeSource
-from jumok.models.rnn.encoder import Cell, RnnConfig
 
 DELETE = 4
 """The first edit that advances, and the only one that writes nothing."""
@@ -55,23 +55,11 @@ def copying(letters: Int[Tensor, "*position"]) -> Int[Tensor, "*position"]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransducerConfig(RnnConfig):
+class TransducerConfig(AlignedDecoderConfig):
     """The section [decoder] of a recipe, with kind = "transducer"."""
-
-    section: ClassVar[str] = "decoder"
 
     kind: Literal["transducer"] = "transducer"  # type: ignore[assignment]
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
-    cell: Cell = "lstm"
-    """Recurrent cell: plain "rnn", "gru" or "lstm"."""
-    context: bool = False
-    """Also attend to the whole source, with scaled dot products; the edit is then predicted from [s; e; h; c]."""
-    copy: bool = False
-    """Predict a separate probability of copying the current source letter; needs a shared vocabulary."""
-
-    tied: ClassVar[str] = "none"
-    ties_source: ClassVar[bool] = False
-    ties_output: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, eq=False)
