@@ -141,6 +141,7 @@ class GraphAttention(_GraphLayer):
     """
 
     has_kernels: ClassVar[bool] = True
+    """Whether the fused kernels compute these scores."""
 
     def __init__(
         self,
@@ -191,12 +192,10 @@ class GraphAttention(_GraphLayer):
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         values = linears(x, (self.to_values.weight, None))[0].view(-1, self.heads, self.head_dim)
         vectors = torch.stack([self.source_vector, self.target_vector])
-        pair_scores = partial(self._pair_scores, values, vectors)
+        scores, pair_scores = (partial(of, values, vectors) for of in (self._scores_of, self._pair_scores))
         if not (self.has_kernels and runs_on_kernels(values)) or self.degree_exponent:
             graph = _graph(edge_index, edge_features, len(values), self.self_loops)
-            return _with_pair_scores(
-                self._attend(partial(self._scores_of, values, vectors), values, graph), pair_scores
-            )
+            return _with_pair_scores(self._attend(scores, values, graph), pair_scores)
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
@@ -213,7 +212,6 @@ class GraphAttention(_GraphLayer):
             )  # fmt: skip
 
         mixed = self._diffuse(mix, dropped)
-        scores = partial(self._scores_of, values, vectors)
         return _with_pair_scores(self._attended(mixed, scores, edges.edge_index, edge_features), pair_scores)
 
     def _scores_of(self, values: Tensor, vectors: Tensor, graph: "_Graph") -> Tensor:
