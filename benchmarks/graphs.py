@@ -49,6 +49,9 @@ CANDIDATES: dict[str, list[str]] = {
     "8 hops": ["network.hops=[8]", "network.teleport=0.1"],
     "4 heads": ["network.output_heads=4"],
     "GATv2": ["network.kind=gatv2"],
+    "supervised GAT": ["training.edge_supervision=2"],
+    "SuperGAT": ["network.kind=supergat", "training.edge_supervision=2"],
+    "SuperGAT, weight 10": ["network.kind=supergat", "training.edge_supervision=10"],
 }
 """Settings that `search` compares: changes to a recipe that learns from nodes without labels."""
 

@@ -183,7 +183,7 @@ def transformer_cells(query: Tensor, key: Tensor) -> Iterator[Cell]:
 
 def graph_cells() -> Iterator[Cell]:
     x, edges, features = torch.randn(5, 6), torch.tensor([[0, 1, 2, 3, 3], [1, 2, 2, 0, 4]]), torch.randn(5, 3)
-    for kind in (layers.GraphAttention, layers.GraphAttentionV2):
+    for kind in (layers.GraphAttention, layers.GraphAttentionV2, layers.SuperGraphAttention):
         graph = kind(in_width=6, out_width=4, heads=2, edge_width=3)
 
         def answer(x, features, edges, layer=graph):

@@ -105,6 +105,10 @@ def check_range(edge_index: Int[Tensor, "2 edge"], nodes: int) -> None:
         raise ArgumentError(f"edge_index[{row}, {column}] = {edge_index[row, column]}, but {there_are}")
 
 
+PairScores = Callable[[Int[Tensor, "2 pair"]], Float[Tensor, "pair head"]]
+"""Scores, before the softmax, of pairs of nodes, be they joined by an edge or not; without features of edges."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EdgeWeights:
     """The attention weights α: call it for those of the given edges; `loops` gives those of the added self-loops.
@@ -116,6 +120,8 @@ class EdgeWeights:
     edges: int
     """Number of given edges; the rows after them are the added self-loops, one per node."""
     nodes: int
+    pair_scores: PairScores | None = None
+    """What a layer can be trained to know of any pairs of nodes (graphs/edge_supervision.py)."""
 
     def __call__(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "edge chosen"]:
         """α of every edge, in the order of the given edge_index."""

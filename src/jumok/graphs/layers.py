@@ -1,6 +1,6 @@
-"""Graph attention layers: GAT (Velickovic et al. 2018) and GATv2 (Brody et al. 2022).
+"""Graph attention layers: GAT (Velickovic et al. 2018), GATv2 (Brody et al. 2022) and SuperGAT (Kim and Oh 2021).
 
-Both layers take `x` [node, in_width] (or `SparseRows`, where most of it is zero), `edge_index` [2, edge] whose rows are
+All layers take `x` [node, in_width] (or `SparseRows`, where most of it is zero), `edge_index` [2, edge] whose rows are
 source and target, and optionally `edge_features` [edge, edge_width]. They return `GraphAttended(values, weights)`:
 
     out.values           [node, out_width]
@@ -25,7 +25,7 @@ On a GPU one fused kernel (graphs/gpu.py) scores, normalises and mixes. It reads
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,7 @@ from jumok.graphs.diffusion import diffuse, drop_weights, mix_sorted
 from jumok.graphs.edges import (
     EdgeWeights,
     GraphAttended,
+    PairScores,
     SortedEdges,
     attend_edges,
     check_range,
@@ -52,11 +53,18 @@ from jumok.graphs.sparse import SparseRows, linears
 MOST_EDGE_WIDTH = 32
 """GATv2's kernels take features of edges up to this width; wider ones are scored piece by piece."""
 
-__all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2", "SortedEdges"]
+__all__ = [
+    "EdgeWeights",
+    "GraphAttended",
+    "GraphAttention",
+    "GraphAttentionV2",
+    "SortedEdges",
+    "SuperGraphAttention",
+]
 
 
 class _GraphLayer(nn.Module):
-    """What both layers share: their settings, and attention from scores and values to joined heads."""
+    """What all layers share: their settings, and attention from scores and values to joined heads."""
 
     bias: nn.Parameter | None
 
@@ -132,6 +140,9 @@ class GraphAttention(_GraphLayer):
     Velickovic et al., "Graph Attention Networks" (2018). Heads are concatenated with `concat`, else averaged.
     """
 
+    has_kernels: ClassVar[bool] = True
+    """Whether the fused kernels compute these scores."""
+
     def __init__(
         self,
         *,
@@ -181,9 +192,10 @@ class GraphAttention(_GraphLayer):
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         values = linears(x, (self.to_values.weight, None))[0].view(-1, self.heads, self.head_dim)
         vectors = torch.stack([self.source_vector, self.target_vector])
-        if not runs_on_kernels(values) or self.degree_exponent:
+        scores, pair_scores = (partial(of, values, vectors) for of in (self._scores_of, self._pair_scores))
+        if not (self.has_kernels and runs_on_kernels(values)) or self.degree_exponent:
             graph = _graph(edge_index, edge_features, len(values), self.self_loops)
-            return self._attend(partial(self._scores_of, values, vectors), values, graph)
+            return _with_pair_scores(self._attend(scores, values, graph), pair_scores)
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
@@ -200,12 +212,15 @@ class GraphAttention(_GraphLayer):
             )  # fmt: skip
 
         mixed = self._diffuse(mix, dropped)
-        return self._attended(mixed, partial(self._scores_of, values, vectors), edges.edge_index, edge_features)
+        return _with_pair_scores(self._attended(mixed, scores, edges.edge_index, edge_features), pair_scores)
 
     def _scores_of(self, values: Tensor, vectors: Tensor, graph: "_Graph") -> Tensor:
         # Made contiguous, for einsum lays the heads out first, and reading them edge by edge would take longer.
         source, target = torch.einsum("nhd,shd->snh", values, vectors).contiguous()
         return self._scores(source, target, graph)
+
+    def _pair_scores(self, values: Tensor, vectors: Tensor, pairs: Int[Tensor, "2 pair"]) -> Tensor:
+        return self._scores_of(values, vectors, _Graph.of_pairs(pairs))
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
         slope = self.negative_slope
@@ -217,6 +232,24 @@ class GraphAttention(_GraphLayer):
         # (aₑ Wₑ) f rather than aₑ (Wₑ f): the projected features of every edge and head are never built.
         projection = self.to_edges.weight.view(self.heads, self.head_dim, -1)
         return features @ torch.einsum("hd,hde->eh", self.edge_vector, projection)
+
+
+class SuperGraphAttention(GraphAttention):
+    """SuperGAT: e = LeakyReLU(aₛ·W xⱼ + aₜ·W xᵢ + aₑ·Wₑ f) · σ(s) with s = W xᵢ · W xⱼ,  α and out as in GAT.
+
+    Kim and Oh, "How to Find Your Friendly Neighborhood: Graph Attention Design with Self-Supervision" (2021), the
+    variant MX. s is the part that learns from edges and pairs without one (graphs/edge_supervision.py).
+    """
+
+    has_kernels: ClassVar[bool] = False
+
+    def _scores_of(self, values: Tensor, vectors: Tensor, graph: "_Graph") -> Tensor:
+        links = self._pair_scores(values, vectors, graph.edge_index)
+        return super()._scores_of(values, vectors, graph) * links.sigmoid()
+
+    def _pair_scores(self, values: Tensor, vectors: Tensor, pairs: Int[Tensor, "2 pair"]) -> Tensor:
+        source, target = (values.index_select(0, ends) for ends in pairs)
+        return (source * target).sum(-1)
 
 
 class GraphAttentionV2(_GraphLayer):
@@ -277,8 +310,10 @@ class GraphAttentionV2(_GraphLayer):
         projected = linears(x, *((one.weight, one.bias) for one in maps))
         source, target = (projected[at].view(-1, self.heads, self.head_dim) for at in (0, -1))
         scores = partial(self._scores, source, target)
+        pair_scores = partial(self._pair_scores, source, target)
         if not runs_on_kernels(source) or self.degree_exponent or (self.edge_width or 0) > MOST_EDGE_WIDTH:
-            return self._attend(scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
+            graph = _graph(edge_index, edge_features, len(source), self.self_loops)
+            return _with_pair_scores(self._attend(scores, source, graph), pair_scores)
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(source))
@@ -295,7 +330,10 @@ class GraphAttentionV2(_GraphLayer):
             )  # fmt: skip
 
         mixed = self._diffuse(mix, dropped)
-        return self._attended(mixed, scores, edges.edge_index, edge_features)
+        return _with_pair_scores(self._attended(mixed, scores, edges.edge_index, edge_features), pair_scores)
+
+    def _pair_scores(self, source: Tensor, target: Tensor, pairs: Int[Tensor, "2 pair"]) -> Tensor:
+        return self._scores(source, target, _Graph.of_pairs(pairs))
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
         projection = None if self.to_edges is None else self.to_edges.weight.view(self.heads, self.head_dim, -1)
@@ -315,6 +353,15 @@ class _Graph(NamedTuple):
     hidden: Bool[Tensor, " edge_and_loop"] | None
     given: int
     sorted: SortedEdges | None
+
+    @classmethod
+    def of_pairs(cls, pairs: Int[Tensor, "2 pair"]) -> "_Graph":
+        """Any pairs of nodes in place of edges."""
+        return cls(pairs, None, None, pairs.shape[1], None)
+
+
+def _with_pair_scores(attended: GraphAttended, pair_scores: PairScores) -> GraphAttended:
+    return attended._replace(weights=replace(attended.weights, pair_scores=pair_scores))
 
 
 def _graph(edge_index: Tensor | SortedEdges, features: Tensor | None, nodes: int, self_loops: bool) -> _Graph:

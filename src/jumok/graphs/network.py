@@ -18,13 +18,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ConfigError
-from jumok.graphs.layers import EdgeWeights, GraphAttention, GraphAttentionV2, SortedEdges, glorot_linear
+from jumok.graphs.layers import (
+    EdgeWeights,
+    GraphAttention,
+    GraphAttentionV2,
+    SortedEdges,
+    SuperGraphAttention,
+    glorot_linear,
+)
 from jumok.graphs.sparse import SparseRows, linear
 from jumok.settings import Fraction, NonNegativeFloat, PositiveInt, Settings
 
 __all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
 
-LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAttentionV2}
+LAYERS: dict[str, type[nn.Module]] = {
+    "gat": GraphAttention,
+    "gatv2": GraphAttentionV2,
+    "supergat": SuperGraphAttention,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +44,11 @@ class GatConfig(Settings):
 
     section: ClassVar[str] = "network"
 
-    kind: Literal["gat", "gatv2"] = "gat"
-    """Layer: "gat" ranks neighbours alike for every node; in "gatv2" the ranking depends on the attending node."""
+    kind: Literal["gat", "gatv2", "supergat"] = "gat"
+    """Layer: "gat" ranks neighbours alike for every node; in "gatv2" the ranking depends on the attending node.
+
+    "supergat" multiplies the scores of "gat" by how alike two nodes are, for `training.edge_supervision`.
+    """
     layers: PositiveInt = 2
     """Number of attention layers; each extends a node's view by one hop."""
     width: PositiveInt = 64
@@ -114,7 +128,7 @@ class GraphPrediction(NamedTuple):
 
 
 class GraphAttentionNetwork(nn.Module):
-    """GAT or GATv2 from node features to classes."""
+    """Graph attention layers from node features to classes."""
 
     def __init__(self, config: GatConfig, *, features: int, classes: int, edge_width: int | None = None) -> None:
         super().__init__()

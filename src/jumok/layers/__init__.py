@@ -1,6 +1,6 @@
 """Modules with weights: attention with its projections, positions, feed-forward, embeddings, graph attention."""
 
-from jumok.graphs.layers import GraphAttention, GraphAttentionV2, SortedEdges
+from jumok.graphs.layers import GraphAttention, GraphAttentionV2, SortedEdges, SuperGraphAttention
 from jumok.layers.additive import AdditiveAttention, CoverageAttention, Memory, coverage_loss
 from jumok.layers.embedding import TokenEmbedding
 from jumok.layers.luong import LuongAttention
@@ -34,6 +34,7 @@ __all__ = [
     "Recurrence",
     "RotaryPositions",
     "SortedEdges",
+    "SuperGraphAttention",
     "TokenEmbedding",
     "coverage_loss",
     "sinusoids",

@@ -23,10 +23,10 @@ def config_in_words(config: Any) -> str:
 
 def network_in_words(config: GatConfig) -> str:
     """A graph network."""
-    name = {"gat": "graph attention (GAT)", "gatv2": "graph attention (GATv2)"}[config.kind]
+    name = {"gat": "GAT", "gatv2": "GATv2", "supergat": "SuperGAT"}[config.kind]
     read = "classifies nodes" if not config.pooling else f"classifies graphs, {config.pooling} of their nodes"
     sizes = f"{count(config.layers, 'layer')}, {config.width} wide, {count(config.heads, 'head')}"
-    return f"{name}, {sizes}, {read}"
+    return f"graph attention ({name}), {sizes}, {read}"
 
 
 def tokenizer_in_words(config: TokenizerConfig, tokenizer: Tokenizer) -> str:

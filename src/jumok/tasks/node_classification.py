@@ -18,9 +18,10 @@ from jumok.data.fingerprint import PREPARED_FILES
 from jumok.errors import ArgumentError, ConfigError, DataError, TrainingError
 from jumok.files import check_plain
 from jumok.graphs.batches import GraphBatch, GraphBatches, batch_logits, predict, predictions
+from jumok.graphs.edge_supervision import edge_loss, sample_pairs
 from jumok.graphs.graph import Graph
 from jumok.graphs.map import find_node, graph_map
-from jumok.graphs.network import GraphAttentionNetwork
+from jumok.graphs.network import GraphAttentionNetwork, GraphPrediction
 from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, prepare_graph, why_outdated
 from jumok.model_folder import ModelFolder
@@ -158,18 +159,21 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
     def loss(self, model: nn.Module, batch: GraphBatch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the classes, summed over the items, and for each of them the other parts of the mean loss.
 
-        These are the network's penalty and, with `consistency`, the distance between several passes.
+        These are the network's penalty, with `consistency` the distance between several passes, and with
+        `edge_supervision` the loss of their scores of edges.
         """
         assert isinstance(model, GraphAttentionNetwork)
         assert isinstance(config, GraphTraining)
         batch = batch.to(device)
-        passes = [predict(model, batch).logits for _ in range(config.passes if config.consistency else 1)]
-        smoothing = config.label_smoothing
-        losses = [smoothed_cross_entropy(logits[batch.items], batch.labels, smoothing=smoothing) for logits in passes]
+        passes = [predict(model, batch) for _ in range(config.passes if config.consistency else 1)]
+        logits, smoothing = [each.logits for each in passes], config.label_smoothing
+        losses = [smoothed_cross_entropy(each[batch.items], batch.labels, smoothing=smoothing) for each in logits]
         total, cross_entropy = (torch.stack(parts).mean() for parts in zip(*losses, strict=True))
         if config.consistency:
-            apart = consistency_loss(passes, config.temperature, config.confidence)
+            apart = consistency_loss(logits, config.temperature, config.confidence)
             total = total + len(batch.items) * config.consistency * apart
+        if config.edge_supervision:
+            total = total + len(batch.items) * config.edge_supervision * supervision_loss(passes, batch, config)
         if model.config.l2:
             total = total + len(batch.items) * model.penalty()
         return Loss(total, cross_entropy)
@@ -260,6 +264,13 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         heads = _own_heads(predictor.trained.model, options.layer, options.head)
         shown = predictor.attention(source)
         return MappedOutput({"node": number, "text": shown.title}, [shown]).select(options.layer, heads)
+
+
+def supervision_loss(passes: Sequence[GraphPrediction], batch: GraphBatch, config: GraphTraining) -> Float[Tensor, ""]:
+    """The mean loss of the passes' attention scores, on the same sample of edges and of pairs without one."""
+    edges = batch.edge_index if isinstance(batch.edge_index, Tensor) else batch.edge_index.edge_index
+    pairs = sample_pairs(edges, batch.x.shape[0], share=config.edge_share, negatives=config.negative_pairs)
+    return torch.stack([edge_loss(each.attention, pairs) for each in passes]).mean()
 
 
 def consistency_loss(

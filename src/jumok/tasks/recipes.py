@@ -1,9 +1,10 @@
 """The recipes of the three tasks: the sections of each, and the checks of settings that depend on each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Le
 
 from jumok.data import BatchConfig, TokenizerConfig
 from jumok.data.filters import FilterConfig
@@ -199,16 +200,28 @@ class GraphTraining(TrainingConfig):
     """With `consistency`, temperature that sharpens the passes' mean; below 1 it favours the likeliest class."""
     confidence: Fraction = 0.0
     """With `consistency`, probability that the likeliest class of a node must exceed for the node to count."""
+    edge_supervision: NonNegativeFloat = 0.0
+    """Weight of the loss that trains attention scores to tell edges from pairs of nodes without one; 0 for none.
+
+    Such as 2, with `network.kind = "supergat"` (Kim and Oh 2021).
+    """
+    edge_share: Annotated[float, Gt(0), Le(1)] = 0.8
+    """With `edge_supervision`, share of the edges that a step samples."""
+    negative_pairs: PositiveFloat = 0.5
+    """With `edge_supervision`, pairs of nodes without an edge that a step samples for each of its edges."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.consistency:
-            return
+        self._check_effect("consistency", 1, ("passes", "temperature", "confidence"))
+        self._check_effect("edge_supervision", 2, ("edge_share", "negative_pairs"))
+
+    def _check_effect(self, weight: str, example: int, names: Sequence[str]) -> None:
+        """Raise a ConfigError if one of these settings is given without the loss that it belongs to."""
         for field in fields(GraphTraining):
-            if field.name in ("passes", "temperature", "confidence") and getattr(self, field.name) != field.default:
+            if not getattr(self, weight) and field.name in names and getattr(self, field.name) != field.default:
                 raise ConfigError(
-                    f"{self.shown(field.name)} has no effect, because {self.shown('consistency')}; leave it out, or "
-                    "set training.consistency = 1"
+                    f"{self.shown(field.name)} has no effect, because {self.shown(weight)}; leave it out, or "
+                    f"set training.{weight} = {example}"
                 )
 
 
@@ -242,10 +255,16 @@ class GraphRecipe:
                 f"{self.network.shown('degree_exponent')} needs all neighbours of a node, but "
                 f"{self.sampling.shown('fanout')} samples some; set network.degree_exponent = 0 or sampling.fanout = []"
             )
-        if self.sampling.fanout and self.training.consistency:
+        for name in ("consistency", "edge_supervision"):
+            if self.sampling.fanout and getattr(self.training, name):
+                raise ConfigError(
+                    f"{self.training.shown(name)} needs all nodes in every step, but "
+                    f"{self.sampling.shown('fanout')} samples some; set training.{name} = 0 or sampling.fanout = []"
+                )
+        if self.training.edge_supervision and self.network.pooling:
             raise ConfigError(
-                f"{self.training.shown('consistency')} needs all nodes in every step, but "
-                f"{self.sampling.shown('fanout')} samples some; set training.consistency = 0 or sampling.fanout = []"
+                f"{self.training.shown('edge_supervision')} applies only to node classification; set it to 0 to "
+                "classify graphs"
             )
         if self.training.consistency and not self.network.drops:
             raise ConfigError(
