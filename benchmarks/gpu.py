@@ -1,10 +1,11 @@
 """All checks and timings on a CUDA GPU, in one table.
 
     python -m benchmarks.gpu [--only attend,graphs] [--minutes 5] [--out FOLDER]
+    python -m benchmarks.gpu --collect      # measures nothing
 
 Runs each benchmark in its own process with a time limit, so that one that fails or takes too long does not stop the
-others. Each writes its own JSON file. The script then prints the measurements that are goals of the project and writes
-them to gpu.json, each with the benchmark it comes from.
+others. Each writes its own JSON file. The script then collects the measurements that are goals of the project from
+these files, whenever they were written, prints them and writes them to gpu.json.
 """
 
 import argparse
@@ -67,17 +68,17 @@ WANTED = {
 
 
 class Outcome(NamedTuple):
-    """How a part ended, and the rows it wrote."""
+    """How a part ended, and whether it wrote its file."""
 
     ended: str
     seconds: float
-    rows: list[Row]
+    written: bool
 
 
 def run(part: Part, limit: float) -> Outcome:
     """Run a part, and end it and all that it started when its time is up."""
     if not find_spec(f"benchmarks.{part.module}"):
-        return Outcome("is not there", 0.0, [])
+        return Outcome("is not there", 0.0, False)
     began, path = time.time(), results.FOLDER / f"{part.result}.json"
     command = [sys.executable, "-u", "-W", "ignore", "-m", f"benchmarks.{part.module}", *part.arguments]
     environment = os.environ | {"JUMOK_RESULTS": str(results.FOLDER)}
@@ -89,9 +90,15 @@ def run(part: Part, limit: float) -> Outcome:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         ended = f"stopped after {limit:.0f} s"
-    written = path.exists() and path.stat().st_mtime >= began
-    rows = [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]] if written else []
-    return Outcome(ended, time.time() - began, rows)
+    return Outcome(ended, time.time() - began, path.exists() and path.stat().st_mtime >= began)
+
+
+def collect() -> tuple[str, list[Row]]:
+    """The devices, and the goals among the rows, of all files that parts wrote."""
+    paths = dict.fromkeys(results.FOLDER / f"{part.result}.json" for part in PARTS.values())
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+    goals = [(found["device"], Row(**row)) for found in read for row in found["rows"] if row["id"] in GOALS]
+    return "; ".join(dict.fromkeys(device for device, _ in goals)), [row for _, row in goals]
 
 
 def table(rows: list[Row]) -> str:
@@ -114,10 +121,11 @@ def main() -> None:
     parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(PARTS)}")
     parser.add_argument("--minutes", type=float, default=10.0, help="parts that would begin later are left out")
     parser.add_argument("--out", type=Path, help="folder of the JSON files; benchmarks/results by default")
+    parser.add_argument("--collect", action="store_true", help="only collect what was measured before")
     given = parser.parse_args()
     if given.out is not None:
         results.FOLDER = given.out.resolve()
-    chosen = given.only.split(",") if given.only else list(PARTS)
+    chosen = [] if given.collect else given.only.split(",") if given.only else list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
         parser.error(f"{unknown[0]} is not a part; parts are {', '.join(PARTS)}")
     end = time.time() + 60 * given.minutes
@@ -125,19 +133,16 @@ def main() -> None:
     for name in chosen:
         left = end - time.time()
         print(f"=== {name}", flush=True)
-        outcomes[name] = run(PARTS[name], min(PARTS[name].seconds, left)) if left > 5 else Outcome("no time", 0.0, [])
-    rows = [row for outcome in outcomes.values() for row in outcome.rows if row.id in GOALS]
+        outcomes[name] = (
+            run(PARTS[name], min(PARTS[name].seconds, left)) if left > 5 else Outcome("no time", 0.0, False)
+        )
     for name, outcome in outcomes.items():
-        print(f"{name}: {outcome.ended}, {outcome.seconds:.0f} s, {len(outcome.rows)} rows")
+        wrote = "" if outcome.written else ", wrote nothing"
+        print(f"{name}: {outcome.ended}, {outcome.seconds:.0f} s{wrote}")
+    device, rows = collect()
     print(table(rows))
-    print(results.write("gpu", rows, device=_device(), packages=results.installed("torch", "triton")))
+    print(results.write("gpu", rows, device=device, packages=()))
     sys.exit(any(outcome.ended not in ("done", "is not there") for outcome in outcomes.values()))
-
-
-def _device() -> str:
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else results.cpu()
 
 
 if __name__ == "__main__":

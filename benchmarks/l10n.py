@@ -1,15 +1,15 @@
 """English and Korean software text: write the training text, train both directions, translate and score all test sets.
 
     JUMOK_DATA=path/to/data python -m benchmarks.l10n text text/l10n              # the pairs, without test sentences
-    python -m benchmarks.l10n train runs/l10n [en-ko ko-en]                        # on a GPU, all at once
-    python -m benchmarks.l10n score runs/l10n [en-ko ko-en]
+    python -m benchmarks.l10n train runs/l10n [en-ko ko-en en-ko-programs]         # on a GPU, all at once
+    python -m benchmarks.l10n score runs/l10n [en-ko ko-en en-ko-programs]
 
 `train` and `score` read the text in text/l10n, or in the folder that JUMOK_L10N names.
 The training text is software text, the Python documentation and, repeated several times, everyday sentences of
-Tatoeba. Pairs that lose a placeholder and sentences that occur in a test set are left out. A symbol in front of a
-source names the program it comes from, whose Korean has its own terms and speech level; every pair also occurs without
-one, for text of other programs. `score` translates each test set with beam search, with and without these symbols, and
-counts the lines that keep every placeholder and tag of their source.
+Tatoeba. Pairs that lose a placeholder and sentences that occur in a test set are left out. The third
+column names the program that a pair comes from, in every second copy of a pair; only recipes/l10n-en-ko-programs.toml
+reads it. `score` translates each test set in several ways, of which the validation set chooses one, and counts the
+lines that keep every placeholder and tag of their source.
 """
 
 import argparse
@@ -30,10 +30,11 @@ from typing import Any, NamedTuple
 import sacrebleu
 
 from benchmarks.results import FOLDER, Row, write
-from jumok.data.pairs import Columns, read_pairs
+from jumok.data.pairs import read_pairs
 from jumok.data.placeholders import keeps_placeholders, placeholders
 
-DIRECTIONS = ("en-ko", "ko-en")
+NAMES = ("en-ko", "ko-en", "en-ko-programs")
+"""Recipes, which begin with their direction."""
 EVERYDAY = 8
 """Times that the sentences of Tatoeba are repeated: 3,400 among 430,000 would drown."""
 TESTS = {
@@ -130,92 +131,78 @@ def write_text(folder: Path) -> None:
     print(f"{told}, {len(kept)} of those with their placeholders; {sum(n >= NAMED for n in counts.values())} symbols")
 
 
-def train(folder: Path, directions: list[str], seeds: list[int], settings: list[str]) -> None:
-    """Train all directions and seeds at the same time; one model leaves much of a large GPU idle."""
+def train(folder: Path, names: list[str], seeds: list[int], settings: list[str]) -> None:
+    """Train all recipes and seeds at the same time; one model leaves much of a large GPU idle."""
     folder.mkdir(parents=True, exist_ok=True)
     environment, running = os.environ | {"JUMOK_L10N": str(text_folder())}, {}
-    for direction, seed in product(directions, seeds):
-        command = [sys.executable, "-m", "jumok", "train", f"recipes/l10n-{direction}.toml"]
-        command += ["--out", str(folder / direction / str(seed))]
+    for name, seed in product(names, seeds):
+        command = [sys.executable, "-m", "jumok", "train", f"recipes/l10n-{name}.toml"]
+        command += ["--out", str(folder / name / str(seed))]
         command += [part for setting in (f"training.seed={seed}", *settings) for part in ("--set", setting)]
-        with open(folder / f"{direction}.{seed}.log", "w", encoding="utf-8") as log:
+        with open(folder / f"{name}.{seed}.log", "w", encoding="utf-8") as log:
             running[log.name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
     if failed := [log for log, process in running.items() if process.wait()]:
         sys.exit(f"training failed; read {' and '.join(failed)}")
 
 
-def read(name: str, direction: str, *, symbols: bool) -> list[tuple[str, str]]:
-    """The pairs of a test set in one direction, sources with their symbols or without."""
-    path, (source, target) = text_folder() / f"{name}.tsv.gz", (1, 2) if direction == "en-ko" else (2, 1)
-    columns: Columns = ((3, source), target) if symbols else (source, target)
-    return [(pair.source.strip(), pair.target) for pair in read_pairs(path, columns=columns, features=(3,) * symbols)]
-
-
 class Way(NamedTuple):
-    """How a test set is translated."""
+    """How test sets are translated."""
 
-    models: list[Path]
-    about: str
-    symbols: bool = True
+    name: str
+    """The recipe, which begins with the direction."""
+    models: tuple[Path, ...]
+    symbols: bool
+    """Whether the name of the program is in front of a source."""
     least_risk: bool = False
     """Whether minimum Bayes risk chooses among a wider beam."""
+
+    @property
+    def direction(self) -> str:
+        return self.name[:5]
+
+    @property
+    def system(self) -> str:
+        parts = ["jumok", self.name[6:], f"{len(self.models)} models" if len(self.models) > 1 else ""]
+        parts += ["" if self.symbols or not self.name[6:] else "not named", "MBR" if self.least_risk else ""]
+        return ", ".join(part for part in parts if part)
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"mbr": True, "beam": 16} if self.least_risk else {}
 
+    @property
+    def about(self) -> str:
+        told = [json.loads(line) for path in self.models for line in (path / "metrics.jsonl").read_text().splitlines()]
+        steps, minutes = max(line["step"] for line in told), max(line.get("seconds", 0) for line in told) / 60
+        search = "minimum Bayes risk among a beam of 16" if self.least_risk else "beam 5"
+        seeds = f"ensemble of {len(self.models)}" if len(self.models) > 1 else "one model"
+        named = ", with the name of the program" if self.symbols else ""
+        return f"recipes/l10n-{self.name}.toml, {steps:,} steps in {minutes:.1f} minutes, {seeds}, {search}{named}"
 
-def ways(models: list[Path]) -> dict[str, Way]:
-    """All ways that are compared on the validation set, by the name of their system."""
-    one, number = models[:1], len(models)
-    found = {
-        "jumok, one model": Way(one, "beam 5"),
-        "jumok, one model, no symbol": Way(one, "beam 5, without the symbol of the program", symbols=False),
-        "jumok, one model, MBR": Way(one, "minimum Bayes risk among a beam of 16", least_risk=True),
-    }
-    if number > 1:
-        found |= {
-            f"jumok, {number} models": Way(models, f"beam 5, ensemble of {number}"),
-            f"jumok, {number} models, no symbol": Way(
-                models, f"beam 5, ensemble of {number}, without the symbol of the program", symbols=False
-            ),
-            f"jumok, {number} models, MBR": Way(
-                models, f"minimum Bayes risk among a beam of 16, ensemble of {number}", least_risk=True
-            ),
-        }
-    return found
+
+def ways(folder: Path, direction: str) -> Iterator[Way]:
+    """All ways of a direction: one model of each recipe and all of its seeds, by beam search and minimum Bayes risk."""
+    for name in NAMES:
+        models = tuple(sorted(path.parent for path in (folder / name).glob("*/metrics.jsonl")))
+        if name[:5] != direction or not models:
+            continue
+        for members in [models[:1], models][: len(models)]:
+            for symbols in (True, False) if name[6:] else (False,):
+                yield Way(name, members, symbols)
+                yield Way(name, members, symbols, least_risk=True)
 
 
 def score(folder: Path, directions: list[str]) -> None:
-    """Every test set in every way; the best of them on the validation set is `jumok`."""
+    """Translate every test set in every way; the best of them on the validation set is `jumok`."""
     import torch
-
-    import jumok
 
     found: list[Row] = []
     for direction in directions:
-        models = sorted(path.parent for path in (folder / direction).glob("*/metrics.jsonl"))
-        dev: dict[str, float] = {}
-        rows: list[tuple[str, Row]] = []
-        for name, way in ways(models).items():
-            translator = jumok.load(way.models if len(way.models) > 1 else way.models[0])
-            conditions = f"recipes/l10n-{direction}.toml, {steps_of(way.models)}, {way.about}"
-            (dev[name], *_), _ = tested(translator, way, "dev", direction, folder, name)
-            print(direction, name, f"dev {dev[name]:.2f}", flush=True)
-            kept = [0, 0]
-            for test, about in TESTS.items():
-                (chrf, bleu, *signatures), marked = tested(translator, way, test, direction, folder, name)
-                id, said = f"{direction.replace('-', '')}-{test}", f"{conditions}; {about}; validation {dev[name]:.2f}"
-                rows.append((name, Row(id, name, round(chrf, 2), "chrF", f"{said}; {signatures[0]}")))
-                rows.append((name, Row(f"{id}-bleu", name, round(bleu, 2), "BLEU", f"{said}; {signatures[1]}")))
-                print(direction, name, test, round(chrf, 2), round(bleu, 2), flush=True)
-                if test.startswith("l10n"):
-                    kept = [sum(pair) for pair in zip(kept, marked, strict=True)]
-            id, of = f"{direction.replace('-', '')}-l10n-kept", f"of {kept[1]} lines with placeholders or tags"
-            rows.append((name, Row(id, name, kept[0], "lines", f"{conditions}; {of}")))
-        best = max(dev, key=lambda name: dev[name])
-        print(direction, "best on the validation set:", best, flush=True)
-        found += [row._replace(system="jumok") if name == best else row for name, row in rows]
+        scored = {way: rows_of(way, folder) for way in ways(folder, direction)}
+        best = max(scored, key=lambda way: scored[way][0])
+        print(direction, "best on the validation set:", best.system, flush=True)
+        for way, (_, rows) in scored.items():
+            found += [row._replace(system="jumok") for row in rows] if way is best else rows
     path, new = FOLDER / "l10n.json", {row.id for row in found}
     saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     found += [Row(**old) for old in saved if old["id"] not in new]  # of the other direction
@@ -223,39 +210,76 @@ def score(folder: Path, directions: list[str]) -> None:
     write("l10n", found, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
 
 
-def tested(
-    translator: Any, way: Way, test: str, direction: str, folder: Path, name: str
-) -> tuple[tuple[float, float, str, str], tuple[int, int]]:
-    """chrF and BLEU of a test set with their signatures, and how many of the lines with placeholders keep them all."""
-    pairs = read(test, direction, symbols=way.symbols)
-    outputs = [output.text for output in translator.translate([source for source, _ in pairs], **way.settings)]
-    saved = folder / f"{direction}.{test}.{name.replace(', ', '-').replace(' ', '-')}.out"
+def rows_of(way: Way, folder: Path) -> tuple[float, list[Row]]:
+    """chrF on the validation set, and the rows of all test sets."""
+    import jumok
+
+    translator, rows, kept = jumok.load(list(way.models) if len(way.models) > 1 else way.models[0]), [], [0, 0]
+    dev = test(translator, way, "dev", folder).chrf
+    for name, about in TESTS.items():
+        tested, id = test(translator, way, name, folder), f"{way.direction.replace('-', '')}-{name}"
+        said = f"{way.about}; {about}; validation {dev:.2f}"
+        rows.append(Row(id, way.system, round(tested.chrf, 2), "chrF", f"{said}; {tested.signatures[0]}"))
+        rows.append(Row(f"{id}-bleu", way.system, round(tested.bleu, 2), "BLEU", f"{said}; {tested.signatures[1]}"))
+        print(f"{way.system}: {name} {tested.chrf:.2f} {tested.bleu:.2f}, validation {dev:.2f}", flush=True)
+        if name.startswith("l10n"):
+            kept = [kept[0] + tested.kept, kept[1] + tested.marked]
+    id, of = f"{way.direction.replace('-', '')}-l10n-kept", f"of {kept[1]} lines with placeholders or tags"
+    return dev, [*rows, Row(id, way.system, kept[0], "lines", f"{way.about}; {of}")]
+
+
+class Tested(NamedTuple):
+    """The scores of a test set."""
+
+    chrf: float
+    bleu: float
+    signatures: tuple[str, str]
+    kept: int
+    """Lines that keep their placeholders and tags, of those that have some."""
+    marked: int
+
+
+def test(translator: Any, way: Way, name: str, folder: Path) -> Tested:
+    """Translate a test set, keep the outputs, and score them."""
+    lines = read(name, way.direction)
+    sources = [line.named if way.symbols else line.source for line in lines]
+    outputs = [output.text for output in translator.translate(sources, **way.settings)]
+    saved = folder / f"{way.direction}.{name}.{re.sub(r'[, ]+', '-', way.system)}.out"
     saved.write_text("".join(f"{text}\n" for text in outputs), encoding="utf-8")
-    chrf, bleu, references = sacrebleu.CHRF(), sacrebleu.BLEU(), [[target for _, target in pairs]]
+    chrf, bleu, references = sacrebleu.CHRF(), sacrebleu.BLEU(), [[line.target for line in lines]]
     values = [metric.corpus_score(outputs, references).score for metric in (chrf, bleu)]
-    bare = [source for source, _ in read(test, direction, symbols=False)]
-    marked = [pair for pair in zip(bare, outputs, strict=True) if placeholders(pair[0])]
-    kept = sum(keeps_placeholders(*pair) for pair in marked)
-    return (values[0], values[1], str(chrf.get_signature()), str(bleu.get_signature())), (kept, len(marked))
+    signatures = str(chrf.get_signature()), str(bleu.get_signature())
+    marked = [(line.source, output) for line, output in zip(lines, outputs, strict=True) if placeholders(line.source)]
+    return Tested(values[0], values[1], signatures, sum(keeps_placeholders(*pair) for pair in marked), len(marked))
 
 
-def steps_of(models: list[Path]) -> str:
-    told = [json.loads(line) for path in models for line in (path / "metrics.jsonl").read_text().splitlines()]
-    steps = max(line["step"] for line in told)
-    return f"{steps:,} steps in {max(line.get('seconds', 0) for line in told) / 60:.1f} minutes"
+class TestLine(NamedTuple):
+    """A pair of a test set in one direction."""
+
+    source: str
+    target: str
+    named: str
+    """The source with the name of its program in front, if that is known."""
+
+
+def read(name: str, direction: str) -> list[TestLine]:
+    path, (source, target) = text_folder() / f"{name}.tsv.gz", (1, 2) if direction == "en-ko" else (2, 1)
+    named = read_pairs(path, columns=((3, source), target), features=(3,))
+    bare = read_pairs(path, columns=(source, target))
+    return [TestLine(*pair, full.source.strip()) for pair, full in zip(bare, named, strict=True)]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["text", "train", "score"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("directions", nargs="*", choices=[*DIRECTIONS, []], help="which to train; defaults to both")
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes; defaults to all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--set", action="append", default=[], help="settings that replace those of the recipes")
     given = parser.parse_args()
     if given.what == "text":
         write_text(given.folder)
     elif given.what == "train":
-        train(given.folder, given.directions or list(DIRECTIONS), given.seeds, given.set)
+        train(given.folder, given.names or list(NAMES), given.seeds, given.set)
     else:
-        score(given.folder, given.directions or list(DIRECTIONS))
+        score(given.folder, list(dict.fromkeys(name[:5] for name in given.names or NAMES)))

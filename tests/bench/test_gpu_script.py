@@ -1,9 +1,11 @@
 """benchmarks/gpu.py: parts that end well, fail, take too long or are not there."""
 
+from unittest.mock import ANY
+
 import pytest
 
 from benchmarks import gpu, results
-from benchmarks.gpu import Part, run, table
+from benchmarks.gpu import Part, collect, run, table
 from benchmarks.results import Row
 
 
@@ -27,14 +29,14 @@ WRITES = f"""
 import os, pathlib
 folder = pathlib.Path(os.environ["JUMOK_RESULTS"])
 folder.mkdir()
-(folder / "program.json").write_text('{{"rows": [{ROW}]}}')
+(folder / "program.json").write_text('{{"device": "a GPU", "rows": [{ROW}]}}')
 """
 
 
-def test_the_rows_that_a_part_wrote_are_read(part):
-    outcome = run(part(WRITES), 60)
-    assert outcome.ended == "done"
-    assert outcome.rows == [Row("gat-train", "jumok", 4.5, "ms", "")]
+def test_the_goals_that_parts_wrote_are_collected(part, monkeypatch):
+    monkeypatch.setattr(gpu, "PARTS", {"program": part(WRITES), "another": Part("another", 60)})
+    assert run(gpu.PARTS["program"], 60) == ("done", ANY, True)
+    assert collect() == ("a GPU", [Row("gat-train", "jumok", 4.5, "ms", "")])
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_a_part_that_fails_or_takes_too_long_is_reported(part, program, limit, e
 
 
 def test_a_part_that_is_cut_short_keeps_what_it_wrote(part):
-    assert len(run(part(WRITES + "while True: pass"), 2).rows) == 1
+    assert run(part(WRITES + "while True: pass"), 2).written
 
 
 def test_a_part_that_is_not_there_is_left_out(part):

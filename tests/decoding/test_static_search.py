@@ -340,3 +340,17 @@ def test_a_recording_that_breaks_off_leaves_random_numbers_and_other_graphs_usab
         recorded(fail, torch.cuda.graph_pool_handle())
     assert torch.equal(draw(), before)
     assert torch.rand(3, device="cuda").isfinite().all()
+
+
+def test_a_search_whose_steps_cannot_be_recorded_warns_and_is_refused():
+    class Unrecorded:
+        def record(self, *_):
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    decoder = transformer().decoder
+    searches = searches_of(decoder, torch.device("cpu"))
+    searches.pool = searches.stream = None
+    said = pytest.warns(RuntimeWarning, match=r"step by step.*operation not permitted when stream is capturing$")
+    with said, pytest.raises(module.NotRecordedError):
+        searches._record(Unrecorded())
+    assert searches.refused

@@ -5,6 +5,7 @@ few graphs are recorded. Finished sentences are dropped when half of the rows ar
 """
 
 import threading
+import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -185,6 +186,12 @@ class Searches:
         except Exception as error:  # whatever a decoder does that cannot be recorded, it can be run
             self.by_shape.clear()
             self.refused = not isinstance(error, torch.OutOfMemoryError)
+            warnings.warn(
+                f"the search runs step by step, which is many times slower, because its steps cannot be recorded as a "
+                f"CUDA graph: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             raise NotRecordedError from error
 
     def _forget(self) -> None:
