@@ -151,6 +151,7 @@ COMMANDS = {
     "soak": Commands(CPU, "75 seconds", ("benchmarks.soak",)),
     "train_curves": Commands(GPU, "minutes", ("benchmarks.train_curves",)),
     "train_gpu": Commands(GPU, "minutes", ("benchmarks.train_gpu",)),
+    "train_profile": Commands(GPU, "a minute", ("benchmarks.train_profile",)),
 }
 """By the name of the results they write."""
 

@@ -25,8 +25,10 @@ PROGRAMS = 1056
 """Programs of the backward pass of `add_norm`, 8 for each multiprocessor of an H200."""
 ROWS, COLUMNS = 64, 128
 """Tile of the backward pass of an activation function."""
-SUM_ROWS, GROUPS = 32, 64
+SUM_ROWS, GROUPS = 32, 128
 """Rows of a tile of column sums, and groups of rows with a sum each."""
+PART_ROWS, PART_COLUMNS = 128, 32
+"""Tile of the sums over these groups."""
 
 
 def add_norm(
@@ -99,8 +101,8 @@ def add_norm_backward(
     seed: Tensor | None,
     dropout: float,
     change: torch.dtype | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, the change (empty without one), weight and bias.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, of the change (empty without one), and of weight and bias together.
 
     `y` is the sum that was normed; for a post-norm layer, it is x and `added` is the change.
     """
@@ -115,15 +117,15 @@ def add_norm_backward(
         width, DROPOUT=0.0 if seed is None else dropout, CHANGE=change is not None, POST=added is not None,
         BLOCK=triton.next_power_of_2(width), warps=_warps(width),
     )  # fmt: skip
-    return d_x, d_change, parts[0].sum(0).to(weight.dtype), parts[1].sum(0).to(weight.dtype)
+    return d_x, d_change, _sum_of_parts(parts, weight.dtype)
 
 
 @add_norm_backward.register_fake
 def _gradient_shapes(
     d_y: Any, d_normed: Tensor, y: Tensor, added: Any, stats: Tensor, weight: Tensor, seed: Any, dropout: float,
     change: torch.dtype | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    return *_gradients(y, change), torch.empty_like(weight), torch.empty_like(weight)
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return *_gradients(y, change), weight.new_empty(2, len(weight))
 
 
 def _gradients(y: Tensor, change: torch.dtype | None) -> tuple[Tensor, Tensor]:
@@ -145,7 +147,7 @@ def _keep_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, 
 def _norm_backward(ctx: Any, d_y: Tensor | None, d_normed: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     y, added, stats, weight, seed = ctx.saved_tensors
     d_y = None if ctx.change is None else d_y
-    d_x, d_change, d_weight, d_bias = add_norm_backward(
+    d_x, d_change, (d_weight, d_bias) = add_norm_backward(
         d_y, d_normed, y, added, stats, weight, seed, ctx.dropout, ctx.change
     )  # fmt: skip
     return d_x, None if ctx.change is None else d_change, d_weight, d_bias, None, None, None, None, None
@@ -184,7 +186,18 @@ def column_sums(x: Tensor) -> Tensor:
     column_sums_kernel(
         (triton.cdiv(width, COLUMNS), groups), x, sums, rows, width, ROWS=SUM_ROWS, COLUMNS=COLUMNS
     )  # fmt: skip
-    return sums.sum(0).to(x.dtype)
+    return _sum_of_parts(sums[None], x.dtype)[0]
+
+
+def _sum_of_parts(parts: Float[Tensor, "matrix part width"], dtype: torch.dtype) -> Float[Tensor, "matrix width"]:
+    """The sum over the parts, in one kernel where PyTorch takes one for the sum and another for the cast."""
+    matrices, count, width = parts.shape
+    sums = parts.new_empty(matrices, width, dtype=dtype)
+    column_sums_kernel(
+        (triton.cdiv(width, PART_COLUMNS), 1, matrices), parts, sums, count, width, ROWS=PART_ROWS,
+        COLUMNS=PART_COLUMNS,
+    )  # fmt: skip
+    return sums
 
 
 @linear_forward.register_fake
@@ -250,7 +263,7 @@ def activation_backward(d_out: Tensor, saved: Tensor, activation: str) -> tuple[
         (triton.cdiv(width, COLUMNS), tiles), d_out.contiguous(), saved, d_hidden, sums, rows, width,
         ACTIVATION=activation, ROWS=ROWS, COLUMNS=COLUMNS,
     )  # fmt: skip
-    return d_hidden, sums.sum(0).to(saved.dtype)
+    return d_hidden, _sum_of_parts(sums[None], saved.dtype)[0]
 
 
 @activation_backward.register_fake

@@ -99,7 +99,10 @@ def add_norm_backward_kernel(
 
 @kernel
 def column_sums_kernel(x, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The sums of some columns over every so many rows."""
+    """The sums of some columns of a matrix over every so many rows, for each of several matrices."""
+    plane = tl.program_id(2).to(tl.int64)
+    x += plane * rows * width
+    sums += plane * tl.num_programs(1) * width
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     first = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     turn = tl.num_programs(1) * ROWS

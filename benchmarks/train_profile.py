@@ -1,0 +1,63 @@
+"""Where the GPU's time goes in a training step of the Transformer of `benchmarks.train_gpu`.
+
+    python -m benchmarks.train_profile
+
+Profiles a few steps, sums the time of kernels by what they compute, and writes train_profile.json: milliseconds a step.
+A profiler makes small kernels slower, so the sum is not the time of `benchmarks.train_gpu`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.results import Row, write
+from benchmarks.train_gpu import CONDITIONS, jumok
+
+STEPS = 3
+KINDS = {
+    "matrix products": r"nvjet|gemm|splitKreduce",
+    "attention": r"^(short_)?(forward|gradient)_kernel|^(query|key)_gradient_kernel",
+    "residual connections and norms": r"^add_norm",
+    "sums of gradients over rows": r"^column_sums|reduce_kernel",
+    "loss": r"^loss_kernel",
+    "gradient of the activation function": r"^activation_backward",
+    "optimiser and clipping": r"multi_tensor_apply",
+    "embeddings": r"grad_weight|sum_and_scatter|radix_sort|gather_kernel|embedding|indexSelect",
+}
+"""What kernels compute, by their names."""
+OTHERS = "copies, casts, concatenation and the rest"
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    with ExitStack() as stack:
+        step = jumok(stack, fast=True)
+        for _ in range(6):  # compiles, and records
+            step()
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            for _ in range(STEPS):
+                step()
+            torch.cuda.synchronize()
+    kernels = [(event.key, event.self_device_time_total) for event in profiled.key_averages()]
+    write("train_profile", rows(kernels), device=torch.cuda.get_device_name(), packages=("torch", "triton"))
+
+
+def rows(kernels: Iterable[tuple[str, float]]) -> list[Row]:
+    """Milliseconds a step of each kind, from the microseconds of every kernel in all steps."""
+    spent: dict[str, float] = defaultdict(float)
+    for name, microseconds in kernels:
+        kind = next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHERS)
+        spent[kind] += microseconds / 1000 / STEPS
+    said = f"torch.profiler, {STEPS} steps; {CONDITIONS.partition('; ')[0]}"
+    sums = {kind: spent[kind] for kind in (*KINDS, OTHERS)}
+    found = [Row(f"training-profile/{kind}", "jumok", round(value, 2), "ms", said) for kind, value in sums.items()]
+    return [*found, Row("training-profile/all kernels", "jumok", round(sum(sums.values()), 2), "ms", said)]
+
+
+if __name__ == "__main__":
+    main()
