@@ -28,7 +28,7 @@ from jumok.layers import recurrent
 from jumok.models import EncoderDecoder, RnnDecoderConfig, RnnEncoderConfig, build_model
 from jumok.models.rnn import attention
 from jumok.training import TrainingConfig, train
-from jumok.training.cuda_graph import StepGraphs
+from jumok.training.cuda_graph import StepGraphs, pinned
 from jumok.training.objective import SEQUENCES
 from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.step import train_step
@@ -74,7 +74,7 @@ def jumok(options: dict[str, Any], *, fast: bool) -> Step:
     graphs = StepGraphs(model, optimiser, config, SEQUENCES, print)
     source, target_in, target_out = (ids().cpu() for _ in range(3))
     visible = torch.ones_like(source, dtype=torch.bool)
-    batch = Batch(source, visible, target_in, target_out, visible.clone()).pinned()
+    batch = pinned(Batch(source, visible, target_in, target_out, visible.clone()))
     kernels = attention.has_step_kernels, recurrent.has_kernels
     set_rate(optimiser, 1e-4)
     number = 0

@@ -45,7 +45,7 @@ def jumok(stack: ExitStack, *, fast: bool, **layers: Any) -> Step:
     from jumok.layers.gpu.stack import fused_layers
     from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
     from jumok.training import TrainingConfig, loss
-    from jumok.training.cuda_graph import StepGraphs
+    from jumok.training.cuda_graph import StepGraphs, pinned
     from jumok.training.objective import SEQUENCES
     from jumok.training.optimiser import make_optimiser, set_rate
     from jumok.training.step import train_step
@@ -62,7 +62,7 @@ def jumok(stack: ExitStack, *, fast: bool, **layers: Any) -> Step:
     ).cuda()
     source, target_in, target_out = (ids().cpu() for _ in range(3))
     visible = torch.ones_like(source, dtype=torch.bool)
-    batch = Batch(source, visible, target_in, target_out, visible.clone()).pinned()
+    batch = pinned(Batch(source, visible, target_in, target_out, visible.clone()))
     optimiser = make_optimiser(model.train(), config)
     graphs = StepGraphs(model, optimiser, config, SEQUENCES, print_error)
     stack.enter_context(fused_layers(fast))

@@ -1,5 +1,8 @@
 """Batches of a few shapes, and the step as a CUDA graph: the same results as the step as it is written."""
 
+from typing import NamedTuple
+from unittest.mock import ANY
+
 import pytest
 import torch
 
@@ -12,7 +15,7 @@ from jumok.models import (
     build_model,
 )
 from jumok.training import TrainingConfig, batch_loss
-from jumok.training.cuda_graph import StepGraphs, longest_of, ready_for, shapes_of
+from jumok.training.cuda_graph import StepGraphs, each_tensor, longest_of, pinned, ready_for, shapes_of
 from jumok.training.loss import GuidedAlignment, TargetTokens
 from jumok.training.objective import SEQUENCES
 from jumok.training.optimiser import make_optimiser, set_rate, trained
@@ -132,7 +135,7 @@ def curve(model, batches, *, recorded, steps=12, config=CONFIG):
 @on_gpu
 @pytest.mark.parametrize("name", MODELS)
 def test_recorded_steps_learn_what_steps_as_written_learn_with_the_same_dropout(name):
-    batches = [batch_of([(5 + seed % 2, 3), (9, 11), (7, 6)], seed=seed).rounded().pinned() for seed in range(4)]
+    batches = [pinned(batch_of([(5 + seed % 2, 3), (9, 11), (7, 6)], seed=seed).rounded()) for seed in range(4)]
     runs = [
         curve(model_of(**MODELS[name], dropout=0.3).cuda(), batches, recorded=recorded) for recorded in (False, True)
     ]
@@ -149,9 +152,24 @@ def test_a_model_that_makes_the_host_wait_trains_without_graphs_and_says_so_once
     model = model_of().cuda()
     forward = model.encoder.forward
     model.encoder.forward = lambda source, visible: (float(visible.sum()), forward(source, visible))[1]
-    batches = [batch_of([(5, 3), (9, 11)]).pinned()]
+    batches = [pinned(batch_of([(5, 3), (9, 11)]))]
     numbers, _, said, graphs = curve(model, batches, recorded=True)
     assert numbers.isfinite().all()
     assert not graphs.graphs
     (message,) = said
     assert message.startswith("training runs without CUDA graphs")
+
+
+class Words(NamedTuple):
+    letters: torch.Tensor
+    tags: torch.Tensor | None
+
+
+def test_any_tuple_of_tensors_is_a_batch_that_can_be_moved():
+    letters = torch.arange(3)
+    assert each_tensor(Words(letters, None), lambda part: part + 1) == (ANY, None)
+    changed = each_tensor((letters, letters), lambda part: part + 1)
+    assert type(changed) is tuple
+    assert [part.tolist() for part in changed] == [[1, 2, 3]] * 2
+    other = [letters]  # a batch of another kind moves itself in the loss of its task
+    assert pinned(other) is other

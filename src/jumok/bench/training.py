@@ -24,7 +24,7 @@ from jumok.devices import keep_freed_memory
 from jumok.models import EncoderDecoder
 from jumok.screen import to_screen
 from jumok.training.config import TrainingConfig
-from jumok.training.cuda_graph import StepGraphs
+from jumok.training.cuda_graph import StepGraphs, pinned
 from jumok.training.objective import SEQUENCES
 from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.step import autocast, train_step
@@ -97,7 +97,7 @@ def _jumok_step(make: Callable[[], EncoderDecoder], batch: Batch, device: torch.
     model = make().to(device).train()
     optimiser = make_optimiser(model, CONFIG)
     set_rate(optimiser, CONFIG.learning_rate)
-    placed = batch.pinned() if device.type == "cuda" else batch
+    placed = pinned(batch) if device.type == "cuda" else batch
     graphs = StepGraphs(model, optimiser, CONFIG, SEQUENCES, to_screen)
 
     def step() -> object:

@@ -61,10 +61,6 @@ class Batch(NamedTuple):
         """The same batch on another device."""
         return self.each(lambda part: part.to(device, non_blocking=True))
 
-    def pinned(self) -> "Batch":
-        """The same batch in page-locked memory, from which copies to a GPU run in the background."""
-        return self.each(lambda part: part.pin_memory())
-
     def rounded(self, limit: int | None = None) -> "Batch":
         """The same batch padded to one of a few shapes, because a GPU has to prepare for every new shape.
 

@@ -42,10 +42,6 @@ class GraphBatch(NamedTuple):
         }
         return self._replace(**moved)
 
-    def pinned(self) -> "GraphBatch":
-        """As it is: a whole graph is on its device already."""
-        return self
-
 
 class GraphBatches:
     """Batches of some items of a graph: the whole graph every time, or neighbourhoods of a few items each."""

@@ -134,10 +134,6 @@ class ImageBatch(NamedTuple):
         """The same batch on another device."""
         return self.each(lambda part: part.to(device, non_blocking=True))
 
-    def pinned(self) -> "ImageBatch":
-        """The same batch in page-locked memory, from which copies to a GPU run in the background."""
-        return self.each(lambda part: part.pin_memory())
-
     def rounded(self, limit: int | None = None) -> "ImageBatch":
         """The same batch with captions padded to one of a few lengths; an image more would change batch norms."""
         length = self.target_in.shape[1]

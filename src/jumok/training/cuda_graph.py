@@ -118,7 +118,7 @@ class StepGraphs:
             self.optimiser.zero_grad(set_to_none=True)
 
     def _record(self, batch: Any) -> StepGraph | None:
-        inputs = batch.to(self.device)
+        inputs = each_tensor(batch, lambda part: part.to(self.device, non_blocking=True))
         tokens = torch.ones((), device=self.device)
         if not self.graphs and not self._rehearse(inputs, tokens):
             return None
@@ -169,17 +169,28 @@ class PaddedBatch(Protocol):
 def ready_for(model: nn.Module) -> Callable[[Any], Any] | None:
     """What to do with batches for this model before they are copied to its GPU; None if it is not on one.
 
-    They are padded to one of a few shapes, as far as the model can take them, in page-locked memory, from which copies
-    run in the background.
+    They are padded to one of a few shapes, as far as the model can take them, and tuples of tensors are put into
+    page-locked memory, from which copies run in the background.
     """
     if next(model.parameters()).device.type != "cuda":
         return None
     limit = longest_of(model)
 
     def ready(batch: Any) -> Any:
-        return (batch.rounded(limit) if isinstance(batch, PaddedBatch) else batch).pinned()
+        return pinned(batch.rounded(limit) if isinstance(batch, PaddedBatch) else batch)
 
     return ready
+
+
+def pinned(batch: Any) -> Any:
+    """A tuple of tensors in page-locked memory; any other batch as it is."""
+    return batch if shapes_of(batch) is None else each_tensor(batch, Tensor.pin_memory)
+
+
+def each_tensor(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A tuple of tensors, named or not, with `change` applied to every tensor."""
+    parts = [None if part is None else change(part) for part in batch]
+    return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
 
 
 def longest_of(model: nn.Module) -> int | None:

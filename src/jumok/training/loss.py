@@ -148,7 +148,10 @@ def guided_layer(layer: int | None, layers: int) -> int:
 
 @runtime_checkable
 class BatchSource(Protocol):
-    """The batch at (epoch, step) as a pure function, such as `jumok.data.Batches`; the task defines what a batch is."""
+    """The batch at (epoch, step) as a pure function, such as `jumok.data.Batches`; the task defines what a batch is.
+
+    On a GPU, steps on batches that are tuples of tensors, named or not, are recorded as CUDA graphs; others run without.
+    """
 
     def steps(self, epoch: int) -> int:
         """The number of batches of an epoch."""
