@@ -150,7 +150,7 @@ def guided_layer(layer: int | None, layers: int) -> int:
 class BatchSource(Protocol):
     """The batch at (epoch, step) as a pure function, such as `jumok.data.Batches`; the task defines what a batch is.
 
-    On a GPU, steps on batches that are tuples of tensors, named or not, are recorded as CUDA graphs; others run without.
+    On a GPU, steps on batches that are tuples of tensors are recorded as CUDA graphs; others run without them.
     """
 
     def steps(self, epoch: int) -> int:
