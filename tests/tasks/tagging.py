@@ -4,22 +4,14 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from jumok.settings import Settings
 from jumok.tasks.results import EvaluationResult, Table
 from jumok.tasks.task import Task, TaskData, parameters
-from jumok.training import TrainingConfig
-from jumok.training.loss import smoothed_cross_entropy
+from jumok.training import TrainingConfig, smoothed_cross_entropy
 
 LETTERS, TAGS = "aeiouxyz", ("consonant", "vowel")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextConfig(Settings):
-    length: int = 6
-    count: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +27,6 @@ class TaggingTraining(TrainingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingRecipe:
-    text: TextConfig
     tagger: TaggerConfig
     training: TaggingTraining
 
@@ -46,16 +37,7 @@ class TrainedTagger(NamedTuple):
     letters: str
 
 
-class Batch(NamedTuple):
-    letters: Tensor
-    tags: Tensor
-
-    def pinned(self):
-        return self
-
-
 class Texts(NamedTuple):
-    config: TextConfig
     seed: int
 
     def steps(self, epoch):
@@ -63,8 +45,8 @@ class Texts(NamedTuple):
 
     def batch(self, epoch, step):
         draws = torch.Generator().manual_seed(1000 * self.seed + 10 * epoch + step)
-        letters = torch.randint(len(LETTERS), (self.config.count, self.config.length), generator=draws)
-        return Batch(letters, (letters < 5).long())
+        letters = torch.randint(len(LETTERS), (8, 6), generator=draws)
+        return letters, (letters < 5).long()
 
 
 class Tagger(NamedTuple):
@@ -80,32 +62,31 @@ class Tagging(Task[TaggingRecipe, str]):
     recipe, trained, own_sections, model_sections = TaggingRecipe, TrainedTagger, frozenset({"tagger"}), ("tagger",)
 
     def prepare(self, recipe, run):
-        texts, held_out = Texts(recipe.text, recipe.training.seed), Texts(recipe.text, 9).batch(0, 0)
-        return TaskData(recipe=recipe, assets=LETTERS, train=texts, held_out=held_out, fingerprint="letters")
+        train, held_out = Texts(recipe.training.seed), Texts(seed=9).batch(0, 0)
+        return TaskData(recipe=recipe, assets=LETTERS, train=train, held_out=held_out, fingerprint="letters")
 
     def build(self, recipe, assets):
         width = recipe.tagger.width
         return nn.Sequential(nn.Embedding(len(assets), width), nn.Dropout(0.1), nn.Linear(width, len(TAGS)))
 
     def items(self, batch):
-        return batch.tags.numel()
+        return batch[1].numel()
 
     def loss(self, model, batch, device, config):
-        logits = model(batch.letters.to(device)).flatten(0, 1)
-        return smoothed_cross_entropy(logits, batch.tags.to(device).flatten(), smoothing=config.label_smoothing)
+        letters, tags = (part.to(device).flatten() for part in batch)
+        return smoothed_cross_entropy(model(letters), tags, smoothing=config.label_smoothing)
 
-    @torch.no_grad()
     def validate(self, trained, held_out):
-        logits, tags = trained.model(held_out.letters).flatten(0, 1), held_out.tags.flatten()
-        right = (logits.argmax(-1) == tags).float().mean()
-        return {"loss": float(F.cross_entropy(logits, tags)), "accuracy": 100 * float(right)}
+        letters, tags = (part.to(trained.model[0].weight.device).flatten() for part in held_out)
+        logits = trained.model(letters).detach()
+        loss, right = nn.functional.cross_entropy(logits, tags), logits.argmax(-1) == tags
+        return {"loss": float(loss), "accuracy": 100 * float(right.float().mean())}
 
     def predictor(self, trained, folder=None):
         return Tagger(trained)
 
     def evaluate(self, predictor, options, *, name="model", watch=None):
-        test = Texts(predictor.trained.recipe.text, seed=10).batch(0, 0)
-        accuracy = self.validate(predictor.trained, test)["accuracy"]
+        accuracy = self.validate(predictor.trained, Texts(seed=10).batch(0, 0))["accuracy"]
         return EvaluationResult({"accuracy": accuracy}, [Table(["score", "value"], [["accuracy", f"{accuracy:.1f}"]])])
 
     def files(self, assets):

@@ -11,13 +11,25 @@ from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.statistical import ROUNDS, align_text
 from jumok.analysis.alignment.statistical import THRESHOLD as TEXT_THRESHOLD
 from jumok.analysis.alignment.word_pairs import LONGEST, is_long
-from jumok.cli.arguments import PAIRS, ColumnNames, Device, FromLanguage, Tag, ToLanguage, is_same_file, parse_columns
+from jumok.cli.arguments import (
+    PAIRS,
+    ColumnNames,
+    Device,
+    FromLanguage,
+    Tag,
+    TaskFile,
+    ToLanguage,
+    is_same_file,
+    parse_columns,
+    task_or,
+)
 from jumok.cli.output import print_json, print_table, say
 from jumok.cli.streams import is_typed
 from jumok.data import Pair, read_pairs
 from jumok.data.word_links import Link, format_word_links
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
+from jumok.tasks import TRANSLATION
 from jumok.tasks.alignment import AlignmentOptions, Development, make_aligner, read_gold_links
 
 Model = Annotated[
@@ -66,6 +78,7 @@ def align(
     dev_source: DevSource = None,
     dev_target: DevTarget = None,
     dev_gold: DevGold = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -75,8 +88,8 @@ def align(
     """
     choices: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
     dev_files = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
-    languages = {"tag": tag, "from": from_language, "to": to_language}
-    _check(model, {"reverse": reverse, **choices, "tokens": tokens or None, **dev_files, **languages}, threshold)
+    further = {"tag": tag, "from": from_language, "to": to_language, "task": task}
+    _check(model, {"reverse": reverse, **choices, "tokens": tokens or None, **dev_files, **further}, threshold)
     pairs = _read_pairs(source, target, columns)
     gold_links = None if gold is None else read_gold_links(gold, pairs)
     with ProgressBars() as bars:
@@ -88,7 +101,8 @@ def align(
             given = {name: value for name, value in choices.items() if value is not None}
             dev = _development(dev_source, dev_target, dev_gold)
             options = AlignmentOptions(**given, languages=(from_language, to_language), tag=tag)
-            aligner = make_aligner(model, reverse, options, pairs, dev=dev, device=device, say=say, watch=bars)
+            where: dict[str, Any] = {"device": device, "task": task_or(TRANSLATION, task)}
+            aligner = make_aligner(model, reverse, options, pairs, dev=dev, say=say, watch=bars, **where)
             alignments = aligned(aligner, pairs)
         alignments = bars(alignments, "aligning", len(pairs))
         if gold_links is not None:

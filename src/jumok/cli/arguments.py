@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from re import fullmatch
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from typer import BadParameter, Option
 
@@ -16,6 +16,9 @@ from jumok.files import check_file
 from jumok.model_folder import BUNDLED, own_files
 from jumok.screen import to_screen
 from jumok.tasks import read_task
+from jumok.tasks.task import Task
+
+T = TypeVar("T", bound=Task[Any, Any])
 
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Beam = Annotated[
@@ -196,6 +199,18 @@ def sampling_settings(sample: bool, mbr: int | None, n_best: int = 1, **settings
 def own_task(path: Path | None) -> Any:
     """The task in the file that --task names; None if it is one of jumok's."""
     return None if path is None else read_task(path)
+
+
+def task_or(default: T, path: Path | None, *, models: int = 1) -> T:
+    """The task in the file that --task names, derived from the class of `default`; `default` without a file."""
+    if path is None:
+        return default
+    if models > 1:
+        raise ArgumentError(f"--task {path} is for one model; leave it out with several")
+    task = read_task(path)
+    if not isinstance(task, type(default)):
+        raise ArgumentError(f"this command needs a task derived from {type(default).__name__}, but {path} {task.does}")
+    return task
 
 
 def check_output_path(option: str, output: Path | None, inputs: Iterable[str | Path | None]) -> None:

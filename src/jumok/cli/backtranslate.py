@@ -15,8 +15,10 @@ from jumok.cli.arguments import (
     FromLanguage,
     MaxSource,
     Tag,
+    TaskFile,
     ToLanguage,
     check_output_path,
+    task_or,
 )
 from jumok.cli.output import print_json, say
 from jumok.data import read_lines
@@ -57,6 +59,7 @@ def backtranslate(
     max_source: MaxSource = None,
     tag: Tag = None,
     batch: Annotated[int, Option(min=1, help="Texts translated at once, and saved together.")] = 1024,
+    task: TaskFile = None,
     device: Device = "auto",
     engine: DecodingEngine = None,
     precision: DecodingPrecision = None,
@@ -69,7 +72,7 @@ def backtranslate(
     settings = _settings(beam, samples, drawing)
     settings |= {"engine": engine, "precision": precision, "max_source": max_source, "tag": tag}
     texts = _texts(text)
-    translator: Translator = load(models, device=device, task=TRANSLATION)
+    translator: Translator = load(models, device=device, task=task_or(TRANSLATION, task, models=len(models)))
     translator = translator.between(from_language, to_language)
     with ProgressBars() as bars:
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import Beam, Device
+from jumok.cli.arguments import Beam, Device, TaskFile, task_or
 from jumok.cli.output import print_json, say
 from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
@@ -27,12 +27,13 @@ def caption(
     no_repeat: Annotated[
         int | None, Option(min=0, help="Size of n-grams that may not repeat in a caption; 0 allows all.")
     ] = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Annotated[bool, Option("--json", help="Print one JSON object per image, with scores.")] = False,
 ) -> None:
     """Caption images: one line per image, with its file name and its caption."""
     files = list(_files(images))
-    captioner: Captioner = CAPTIONING.load(model, device=device)
+    captioner: Captioner = task_or(CAPTIONING, task).load(model, device=device)
     readable = _readable(files, captioner) if len(files) > 1 else files
     captions = captioner.stream(readable, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
     for result in progress(captions, "captioning", len(readable)):

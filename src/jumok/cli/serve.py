@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import Device, model_or_bundled, named_paths
+from jumok.cli.arguments import Device, TaskFile, model_or_bundled, named_paths, own_task
 from jumok.cli.output import say
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, MissingExtraError
@@ -30,6 +30,7 @@ def serve(
         list[str] | None,
         Option(help="Address of a reverse proxy that sets X-Forwarded-For; repeat for several."),
     ] = None,
+    task: TaskFile = None,
     device: Device = "auto",
     batch_tokens: Annotated[int, Option(min=1, help="Source tokens per batch.")] = 4096,
     window: Annotated[
@@ -74,8 +75,10 @@ def serve(
         seconds=max_seconds,
     )
     folders = dict(named_paths(models or [str(model_or_bundled(None))]))
+    if task is not None and len(folders) > 1:
+        raise ArgumentError(f"--task {task} is for one model; leave it out with several")
     with listen(host, port) as listening:
-        loaded = load_models(folders, device=device)
+        loaded = load_models(folders, device=device, task=own_task(task))
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
         app = create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
         config = server_config(app, seconds=max_seconds, connections=max_connections, proxies=proxies)

@@ -54,9 +54,8 @@ def train(
     if json:
         print_json({"folder": str(run.folder), "stopped": run.stopped, **run.metrics})
     else:
-        own = "" if task is None else f" --task {quote(str(task))}"
-        commands = ", ".join(f"{command}{own}" for command in run.commands(quote(str(run.folder))))
-        say(f"the model is in {run.folder}; use it: {commands}")
+        commands = run.commands(quote(str(run.folder)), task_file=quote(str(task or "FILE")))
+        say(f"the model is in {run.folder}; use it: {', '.join(commands)}")
     if run.stopped == "interrupted":
         raise KeyboardInterrupt  # a script that trains and then does more must not go on
 

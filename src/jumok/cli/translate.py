@@ -27,6 +27,7 @@ from jumok.cli.arguments import (
     Sample,
     Seed,
     Tag,
+    TaskFile,
     Temperature,
     ToLanguage,
     TopK,
@@ -35,6 +36,7 @@ from jumok.cli.arguments import (
     model_or_bundled,
     named_folder,
     sampling_settings,
+    task_or,
 )
 from jumok.cli.output import print_json, say
 from jumok.cli.streams import is_live, is_typed, live_groups
@@ -81,6 +83,7 @@ def translate(
     ] = None,
     format: Annotated[str, Option(help="File format of these maps: svg, png, pdf, html, json or txt.")] = "svg",
     batch: Annotated[int, Option(min=1, help="Largest number of lines translated at once.")] = 1024,
+    task: TaskFile = None,
     device: Device = "auto",
     engine: DecodingEngine = None,
     precision: DecodingPrecision = None,
@@ -95,7 +98,8 @@ def translate(
     older_maps = set() if attention is None else _saved_maps(attention)
     models, file = _models_and_file(arguments or [])
     source = _source(models[0] if models else None, file, source)
-    translator: Translator = load(models or model_or_bundled(None), device=device, task=TRANSLATION)
+    its_task = task_or(TRANSLATION, task, models=len(models))
+    translator: Translator = load(models or model_or_bundled(None), device=device, task=its_task)
     translator = translator.between(from_language, to_language)
     # At a terminal a bar would appear between the lines that are typed or printed.
     with_bars = not is_typed(source) and not sys.stdout.isatty()

@@ -20,7 +20,10 @@ from jumok.errors import DataError
 from jumok.files import open_plain, read_plain
 from jumok.models.memory_check import Build, memory_of, size_of
 
-FOREIGN = "it belongs to another model; use the recipe that was saved beside it"
+FOREIGN = (
+    "it belongs to another model; use the recipe that was saved beside it, and if it was trained with --task, give the "
+    "same file"
+)
 MOST_HEADER = 16 * 2**20
 """Bytes of JSON, enough for 100,000 tensors."""
 MOST_AXES = 64

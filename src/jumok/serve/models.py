@@ -5,7 +5,7 @@ from copy import copy
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, Literal, TypeVar, cast, get_args
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from jumok.analysis.alignment.aligner import Aligner
 from jumok.analysis.maps.attention_map import MapKind, resolve_index
@@ -15,9 +15,11 @@ from jumok.images.files import Pixels
 from jumok.serve.errors import UnknownModelError
 from jumok.tasks import task_of
 from jumok.tasks.alignment import default_aligner
+from jumok.tasks.captioning import CaptioningTask
 from jumok.tasks.results import ANY, Languages
 from jumok.tasks.task import Task, read_trained
 from jumok.tasks.text_generator import TextGenerator
+from jumok.tasks.translation import TranslationTask
 from jumok.tasks.translator import Translator
 
 EXAMPLES_FILE = "examples.txt"
@@ -102,18 +104,22 @@ class ServedModel(Generic[G]):
         resolve_index(head or 0, self.heads, "head")
 
 
-def load_models(folders: Mapping[str, str | Path], *, device: str = "auto") -> dict[str, ServedModel[Any]]:
+def load_models(
+    folders: Mapping[str, str | Path], *, device: str = "auto", task: Task[Any, Any] | None = None
+) -> dict[str, ServedModel[Any]]:
     """Load model folders, given by name; the first model that reads texts, or images, is the default for these."""
-    return {name: serve_model(name, Path(folder), device) for name, folder in folders.items()}
+    return {name: serve_model(name, Path(folder), device, own_task=task) for name, folder in folders.items()}
 
 
-def serve_model(name: str, folder: Path, device: str = "auto") -> ServedModel[Any]:
-    """Load a model folder to be served."""
+def serve_model(
+    name: str, folder: Path, device: str = "auto", *, own_task: Task[Any, Any] | None = None
+) -> ServedModel[Any]:
+    """Load a model folder to be served; `own_task` is its task if that is not one of jumok's."""
 
     def choose(tables: Mapping[str, Any]) -> Task[Any, Any]:
-        task = task_of(tables)
-        if task.reads not in get_args(Reads):
-            commands = " or ".join(task.commands(str(folder)))
+        task = own_task or task_of(tables)
+        if not isinstance(task, TranslationTask | CaptioningTask):
+            commands = " or ".join(task.usage(str(folder)))
             raise ModelError(f"{folder} {task.does}, which jumok serve does not support; use {commands}")
         return task
 

@@ -19,8 +19,8 @@ from jumok.analysis.maps.attention_map import resolve_index
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Pair, corpus_pairs
 from jumok.errors import ArgumentError, DataError
-from jumok.tasks import TRANSLATION
 from jumok.tasks.results import ANY, Languages
+from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import TrainedTranslator
 
 Development = tuple[Sequence[Pair], Sequence[Gold]]
@@ -66,12 +66,16 @@ def make_aligner(
     *,
     dev: Development | None = None,
     device: str = "auto",
+    task: TranslationTask = TRANSLATION,
     say: Callable[[str], None] = lambda message: None,
     watch: Watch = unwatched,
 ) -> Aligner | TwoWayAligner:
-    """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`."""
+    """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`.
+
+    Both models are those of `task`.
+    """
     options.check()
-    translator = TRANSLATION.load(model, device=device).between(*options.languages)
+    translator = task.load(model, device=device).between(*options.languages)
     forward, tag = translator.trained, "" if options.tag is None else translator.tag_named(options.tag)
     if options.tokens is None:
         options = options._replace(tokens=forward.tokenizers.of_letters)
@@ -81,7 +85,7 @@ def make_aligner(
         head = _choose(forward, options, _sample(pairs), dev, watch, tag)
         say(f"aligning with {head}")
         return _aligner(forward, head, options, tag)
-    other = TRANSLATION.load(reverse, device=device)
+    other = task.load(reverse, device=device)
     if other.trained.tokenizers.source.languages:
         other = other.between(*options.languages[::-1])
     backward = other.trained

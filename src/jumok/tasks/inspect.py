@@ -42,7 +42,7 @@ def inspect(folder: str | Path, *, task: Task[Any, Any] | None = None) -> Inspec
     task, trained = load_trained(folder, task=task)
     tensors = weights_of(trained.model)
     facts = task.describe(trained) | {
-        "use": " or ".join(task.commands(str(folder), trained)),
+        "use": " or ".join(task.usage(str(folder), trained)),
         "training": training_so_far(Path(folder), trained.recipe.training),
         "parts": parameters_by_part(tensors),
         "files": file_sizes(Path(folder)),

@@ -42,9 +42,9 @@ class Run:
     state: TrainingState
     task: Task[Any, Any]
 
-    def commands(self, folder: str = "") -> tuple[str, ...]:
-        """Commands that use the model."""
-        return self.task.commands(folder or str(self.folder), self.model.trained)
+    def commands(self, folder: str = "", *, task_file: str = "FILE") -> tuple[str, ...]:
+        """Commands that use the model; `task_file` is the Python file of a task that is not jumok's."""
+        return self.task.usage(folder or str(self.folder), self.model.trained, file=task_file)
 
 
 def train(

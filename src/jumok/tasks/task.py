@@ -167,6 +167,14 @@ class Task(ABC, Generic[R, A]):
         """Commands that use a model."""
         return (f"jumok inspect {folder}",)
 
+    def usage(self, folder: str, trained: Any = None, *, file: str = "FILE") -> tuple[str, ...]:
+        """The same commands; those of a task that is not jumok's name its Python file with --task."""
+        commands = self.commands(folder, trained)
+        if type(self).__module__.startswith("jumok."):
+            return commands
+        parts = (command.partition(" < ") for command in commands)
+        return tuple(f"{program} --task {file}{arrow}{input}" for program, arrow, input in parts)
+
     def difference(self, first: Any, second: Any) -> str:
         """Why the weights of two models cannot be averaged, such as "has another vocabulary than"; "" if they can."""
         return ""
@@ -265,7 +273,7 @@ class Task(ABC, Generic[R, A]):
     def page(self, trained: Any, scores: Mapping[str, Any]) -> str:
         """The README of a model folder."""
         facts = in_words(self.describe(trained)) | dict(scores)
-        use = ", ".join(f"`{command}`" for command in self.commands("THIS_FOLDER", trained))
+        use = ", ".join(f"`{command}`" for command in self.usage("THIS_FOLDER", trained))
         lines = [f"- {name}: {value}" for name, value in facts.items()]
         return "\n".join(["# A model trained with jumok", "", *lines, "", f"Use it: {use}", ""])
 
