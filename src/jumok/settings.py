@@ -50,6 +50,8 @@ COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
 
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
+Depth = Annotated[int, Ge(1), Le(1000)]
+"""A number of layers; the deepest Transformers published have a thousand."""
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Ge(0), Lt(1)]
