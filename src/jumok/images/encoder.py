@@ -20,7 +20,7 @@ from jumok.layers.transformer import EncoderLayer
 from jumok.models.build import DECODERS, DecoderConfig
 from jumok.models.encoder_decoder import Decoder, Encoding, Prediction
 from jumok.models.transformer.config import initialise
-from jumok.settings import Depth, Fraction, PositiveInt, Settings
+from jumok.settings import Depth, FilePath, Fraction, PositiveInt, Settings
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of the colours in ImageNet, which its networks expect to be standardised."""
@@ -64,7 +64,7 @@ class GridEncoderConfig(ImageEncoderConfig):
     """Channels of the first stage of layout "own"; each further stage has twice as many."""
     stem: Stem = "small"
     """First layers of layout "own": "large" (7 × 7, a quarter of the resolution) or "small" (3 × 3, all of it)."""
-    weights: str = ""
+    weights: FilePath = ""
     """File of pretrained weights in torchvision's format: .pth, .pt or .safetensors."""
     freeze: bool = False
     """Do not train the pretrained weights."""

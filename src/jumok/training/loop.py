@@ -38,7 +38,7 @@ from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
 from jumok.training.read_ahead import Position, ReadAhead, Wishes
 from jumok.training.resume import begin, folder_lock, make_folder
-from jumok.training.state import Origin, TrainingState, train_further
+from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
 
@@ -351,5 +351,5 @@ class Trainer:
             limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
             why = f"step {step}: training.{limit} reached"
             if stopped == "steps" and config.schedule == "cosine":
-                again = train_further(config, self.folder)
+                again = config.train_further(self.folder)
         return why + again if self.recorder.report.resumes else why
