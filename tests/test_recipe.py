@@ -1,15 +1,18 @@
 """Recipes: what is written is read again the same, and small changes are made from outside."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from jumok.errors import ConfigError
 from jumok.graphs.graph import GraphConfig
-from jumok.recipe import read_tables, sections, write_recipe
+from jumok.recipe import parse_recipe, read_tables, sections, write_recipe
+from jumok.settings import FilePath, Settings
 from jumok.tasks import make_recipe, read_recipe, task_of
 from jumok.tasks.recipes import TranslationRecipe
+from jumok.tasks.run import decisive
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = {"corpus": "reverse"}
@@ -124,3 +127,27 @@ def test_a_saved_recipe_names_the_files_themselves_and_needs_no_variable(tmp_pat
     (tmp_path / "recipe.toml").write_text(write_recipe(recipe), encoding="utf-8")
     monkeypatch.delenv("CORPUS")
     assert read_recipe(tmp_path / "recipe.toml", variables=False) == recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechConfig(Settings):
+    section: ClassVar[str] = "speech"
+    recordings: FilePath = ""
+    speaker: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechRecipe:
+    speech: SpeechConfig
+
+
+def test_a_new_task_declares_its_paths_at_the_field(monkeypatch):
+    monkeypatch.setenv("CORPUS", "/there")
+    recipe = parse_recipe(SpeechRecipe, {"speech": {"recordings": "$CORPUS/a.wav", "speaker": "$CORPUS"}})
+    assert recipe.speech == SpeechConfig(recordings="/there/a.wav", speaker="$CORPUS")
+    assert decisive(recipe) == {"speech": {"speaker": "$CORPUS"}}
+
+
+def test_a_setting_of_another_task_is_unknown():
+    with pytest.raises(ConfigError, match=r"training\.doubly_stochastic is not a setting"):
+        make_recipe({"data": DATA, "training": {"doubly_stochastic": 0.0}})

@@ -15,7 +15,10 @@ from jumok.files import nearest_path
 from jumok.setting_hints import setting_hint, value_hint
 from jumok.settings import (
     MOST_BYTES,
+    Settings,
     check_names,
+    field_types,
+    is_path,
     loads,
     nearest,
     parse_toml,
@@ -26,23 +29,6 @@ from jumok.settings import (
 
 PLACES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")
 """Folders of recipes: inside the installed package, or beside src/ in a checkout of the repository."""
-
-PATHS = frozenset(
-    {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments", "dataset"}
-    | {"vectors", "path", "captions", "weights", "nodes", "edges", "model"}
-)
-"""Settings that name files: $NAME and ~ are expanded in them, and they may change before a resume."""
-
-FORMER: dict[str, dict[str, Any]] = {
-    "training": {
-        "guided_alignment": 0.0,
-        "guided_shift": True,
-        "guided_context": "causal",
-        "guided_null": False,
-        "doubly_stochastic": 0.0,
-    }
-}
-"""Settings of one task that recipes of all tasks used to hold, with the values at which they do nothing."""
 
 SHOWN = 80
 """Characters of an override that a message repeats."""
@@ -147,7 +133,7 @@ def write_recipe(recipe: Any) -> str:
     return "\n".join(write_section(getattr(recipe, field.name), field.name) for field in fields(recipe))
 
 
-def sections(cls: Any) -> dict[str, dict[str, type]]:
+def sections(cls: Any) -> dict[str, dict[str, type[Settings]]]:
     """The sections of a recipe, each with its config dataclasses by `kind`; a section without kinds has one, ""."""
     hints = get_type_hints(cls)
     found = {}
@@ -164,10 +150,8 @@ def _parsed(cls: type[RecipeT], tables: Mapping[str, Any], variables: bool) -> R
     for field in fields(cls):  # type: ignore[arg-type]
         name = field.name
         table = with_defaults(tables.get(name, {}), _own_defaults(field))
-        if variables:
-            table = _with_variables(table, name)
-        kinds = known[name]
-        read[name] = _read_by_kind(kinds, table, name) if "" not in kinds else _read_plain(kinds[""], table, name)
+        kind = _kind_of(known[name], table, name)
+        read[name] = read_section(kind, _with_variables(table, kind, name) if variables else table, name)
     return cls(**read)
 
 
@@ -181,40 +165,35 @@ def _own_defaults(field: Field[Any]) -> dict[str, Any]:
     }
 
 
-def _read_plain(cls: type, table: Any, name: str) -> Any:
-    former = FORMER.get(name, {})
-    if isinstance(table, Mapping):
-        known = {field.name for field in fields(cls)}
-        table = {
-            key: value for key, value in table.items() if key in known or key not in former or former[key] != value
-        }
-    return read_section(cls, table, name)
-
-
-def _read_by_kind(kinds: Mapping[str, type], table: Any, name: str) -> Any:
-    """A section whose `kind` says which dataclass it is; defaults to the first."""
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"[{name}] must be a section of its own, but it is the value {table!r}")
-    kind = table.get("kind", next(iter(kinds)))
+def _kind_of(kinds: Mapping[str, type[Settings]], table: Any, name: str) -> type[Settings]:
+    """The dataclass of a section, which its `kind` names where there are several; defaults to the first."""
+    first = next(iter(kinds))
+    if "" in kinds or not isinstance(table, Mapping):  # what is no section is refused when it is read
+        return kinds[first]
+    kind = table.get("kind", first)
     if not isinstance(kind, str) or kind not in kinds:
         raise ConfigError(f"{name}.kind = {kind!r} is not one of {', '.join(kinds)}{value_hint(kind, kinds)}")
     for other, cls in kinds.items():
-        theirs = {field.name for field in fields(cls)} - {field.name for field in fields(kinds[kind])}
+        theirs = field_types(cls).keys() - field_types(kinds[kind]).keys()
         if wrong := [key for key in table if key in theirs]:
             raise ConfigError(f'{name}.{wrong[0]} is a setting of {name}.kind = "{other}", but the kind is "{kind}"')
-    return read_section(kinds[kind], table, name)
+    return kinds[kind]
 
 
-def _with_variables(table: Any, name: str) -> Any:
+def _with_variables(table: Any, cls: type[Settings], place: str) -> Any:
     if not isinstance(table, Mapping):
         return table
-    return {key: _with_variable(key, value, f"{name}.{key}") for key, value in table.items()}
+    hints = field_types(cls)
+    return {key: _with_variable(value, hints.get(key), f"{place}.{key}") for key, value in table.items()}
 
 
-def _with_variable(key: str, value: Any, place: str) -> Any:
-    if isinstance(value, list):  # of tables, such as [[data.mix]]
-        return [_with_variables(part, f"{place}[{number}]") for number, part in enumerate(value)]
-    return expanded(value, place) if isinstance(value, str) and key in PATHS else value
+def _with_variable(value: Any, hint: Any, place: str) -> Any:
+    if isinstance(value, str) and is_path(hint):
+        return expanded(value, place)
+    inner = next(iter(get_args(hint)), None)
+    if isinstance(value, list) and isinstance(inner, type) and issubclass(inner, Settings):  # such as [[data.mix]]
+        return [_with_variables(part, inner, f"{place}[{number}]") for number, part in enumerate(value)]
+    return value
 
 
 def expanded(text: str, place: str) -> str:
@@ -263,10 +242,7 @@ def _overridden(tables: Mapping[str, Any], overrides: Sequence[Override], cls: A
 def _section_hint(key: str, cls: Any) -> str:
     """The full name of a setting that was named without its section."""
     places = [
-        f"{name}.{key}"
-        for name, kinds in sections(cls).items()
-        for kind in kinds.values()
-        if key in (field.name for field in fields(kind))
+        f"{name}.{key}" for name, kinds in sections(cls).items() for kind in kinds.values() if key in field_types(kind)
     ]
     named = " or ".join(dict.fromkeys(places))
     return f"; did you mean {named}?" if named else setting_hint(key)

@@ -50,10 +50,20 @@ COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
 
 PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
+Depth = Annotated[int, Ge(1), Le(1000)]
+"""A number of layers; the deepest Transformers published have a thousand."""
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Ge(0), Lt(1)]
 """Dropout and other shares: from 0 to below 1."""
+
+
+class IsPath:
+    """Marks a setting that names a file or folder."""
+
+
+FilePath = Annotated[str, IsPath()]
+"""In a recipe, $NAME and ~ are expanded in it; it may change before a resume."""
 
 
 class Settings:
@@ -92,7 +102,13 @@ class Limit(NamedTuple):
 
 def limits_of(hint: Any) -> list[Limit]:
     """The limits that an annotation declares."""
-    return [Limit(*COMPARISONS[type(marker)], *astuple(marker)) for marker in getattr(hint, "__metadata__", ())]
+    markers = (marker for marker in getattr(hint, "__metadata__", ()) if type(marker) in COMPARISONS)
+    return [Limit(*COMPARISONS[type(marker)], *astuple(marker)) for marker in markers]
+
+
+def is_path(hint: Any) -> bool:
+    """Whether a field of this annotation names a file or folder."""
+    return any(isinstance(marker, IsPath) for marker in getattr(hint, "__metadata__", ()))
 
 
 def limit_words(hint: Any) -> str:

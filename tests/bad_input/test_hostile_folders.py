@@ -62,7 +62,7 @@ def change(folder, setting):
     reseal(folder)
 
 
-@pytest.mark.parametrize("setting", ["layers = 1000000000", "width = 30000", "width = 9000000000000000000"])
+@pytest.mark.parametrize("setting", ["layers = 100", "width = 30000", "width = 9000000000000000000"])
 @pytest.mark.usefixtures("never_built")
 def test_a_recipe_of_a_larger_model_than_its_weights(model, setting):
     change(model, setting)
@@ -103,7 +103,7 @@ def test_captioners_and_graph_networks_too(tmp_path, make, request):
     folder = make(tmp_path / "model")
     load(folder)
     request.getfixturevalue("never_built")
-    change(folder, "layers = 1000000000")
+    change(folder, "layers = 100")
     with refuses(DataError, folder / "model.safetensors", "recipe"):
         load(folder)
     (folder / "model.safetensors").unlink()

@@ -188,11 +188,16 @@ def test_an_empty_name_of_a_folder_is_no_name(command):
     assert not list(Path().iterdir())
 
 
-@pytest.mark.parametrize("fault", ["encoder.width=80000000", "decoder.layers=1000000000", "encoder.hidden=1000000000"])
+@pytest.mark.parametrize("fault", ["encoder.width=80000000", "encoder.hidden=1000000000"])
 def test_a_model_that_no_memory_holds_is_refused_before_anything_is_read(fault):
     said = train(two_files(b"a b\nb a\n", b"b a\na b\n"), "--set", fault)
     names(said, "GiB of memory", fault.replace("=", " = "))
     assert not os.path.exists("run")
+
+
+def test_a_model_of_more_layers_than_anyone_trains_is_refused():
+    said = train(two_files(b"a b\nb a\n", b"b a\na b\n"), "--set", "decoder.layers=1000000000")
+    names(said, "decoder.layers = 1000000000", "at most 1000")
 
 
 def test_a_model_too_large_with_its_vocabulary_is_refused_before_it_is_made(monkeypatch):

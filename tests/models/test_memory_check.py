@@ -83,8 +83,7 @@ def test_weights_that_learn_nothing_need_no_gradients():
 @pytest.mark.parametrize(
     ("encoder", "decoder", "fault"),
     [
-        ({"layers": 10**9}, {}, "encoder.layers = 1000000000"),
-        ({"layers": 2**63 - 1}, {}, f"encoder.layers = {2**63 - 1}"),
+        ({"layers": 200, "width": 2**14}, {}, "encoder.width = 16384"),
         ({}, {"hidden": 10**12}, "decoder.hidden = 1000000000000"),
         ({"hidden": 50_000}, {"width": 10**6}, "decoder.width = 1000000"),
         ({"width": 2**60}, {}, f"encoder.width = {2**60}"),
@@ -99,17 +98,19 @@ def test_a_model_larger_than_memory_is_refused_at_once_by_the_setting_at_fault(e
         check_memory(build, *configs, device=CPU)
 
 
-def test_blocks_of_a_residual_network_and_layers_of_a_graph_network_are_counted_too():
+def test_blocks_of_a_residual_network_and_layers_of_a_graph_network_are_counted_too(monkeypatch):
+    monkeypatch.setattr("jumok.models.memory_check.memory_of", lambda device: 2**20)
+
     def captioner(one, other):
         return build_captioner(one, other, side=64, vocabulary=9)
 
     def network(config):
         return GraphAttentionNetwork(config, features=5, classes=3)
 
-    with pytest.raises(ConfigError, match=r"make encoder\.blocks = \[1, 1000000000\] smaller"):
-        check_memory(captioner, GridEncoderConfig(blocks=(1, 10**9)), RnnDecoderConfig(), device=CPU)
-    with pytest.raises(ConfigError, match=r"make network\.layers = 1000000000 smaller"):
-        check_memory(network, GatConfig(layers=10**9), device=CPU)
+    with pytest.raises(ConfigError, match=r"make encoder\.blocks = \[1, 100\] smaller"):
+        check_memory(captioner, GridEncoderConfig(blocks=(1, 100)), RnnDecoderConfig(), device=CPU)
+    with pytest.raises(ConfigError, match=r"make network\.layers = 100 smaller"):
+        check_memory(network, GatConfig(layers=100), device=CPU)
 
 
 def test_what_is_said_counts_the_parameters_and_the_bytes_to_train_them(monkeypatch):

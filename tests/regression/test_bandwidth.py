@@ -12,7 +12,7 @@ from jumok import KernelRegressor
 from jumok.attention.distance_scores import rounded_squares
 from jumok.regression import bandwidth as bandwidths
 from jumok.regression import sums
-from jumok.regression.bandwidth import Ladder
+from jumok.regression.bandwidth import BandwidthGrid
 from jumok.regression.smoother import SortedSmoother
 from support.regression import COMPACT, loo_error_by_loops, noisy_sine
 
@@ -51,11 +51,11 @@ def test_equal_points_and_single_points_still_have_a_bandwidth(bandwidth):
     assert KernelRegressor(bandwidth=bandwidth).fit([[1.0]], [4]).predict([[5.0]]) == pytest.approx(4)
 
 
-def loo_errors(kernel, x, y, ladder, dtype=torch.float64):
+def loo_errors(kernel, x, y, grid, dtype=torch.float64):
     """The errors of one pass, every point left out."""
     x, y = torch.tensor(x, dtype=dtype), torch.tensor(y, dtype=dtype)
     points = SortedSmoother.of(kernel, torch.ones((), dtype=dtype), x, torch.stack([y, torch.ones_like(y)], 1))
-    return bandwidths.loo_errors(points, torch.arange(len(x)), ladder)
+    return bandwidths.loo_errors(points, torch.arange(len(x)), grid)
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_every_bandwidth_of_one_pass_has_the_error_of_leaving_points_out_by_loop
 ):
     monkeypatch.setitem(sums.TILE, "cpu", tile)  # however little is held at once
     x, y = noisy_sine(70, dimensions)
-    ladder = Ladder(6.0, 6, 20)
+    grid = BandwidthGrid(6.0, 6, 20)
     # A point that no kernel reaches takes its nearest: bandwidths here are wide enough for all but a few in 3-D.
     alone = np.linalg.norm(x[:, None] - x, axis=-1) + np.where(np.eye(len(x)) == 1, np.inf, 0)
-    for bandwidth, error in zip(ladder.bandwidths, loo_errors(kernel, x, y, ladder), strict=True):
+    for bandwidth, error in zip(grid.bandwidths, loo_errors(kernel, x, y, grid), strict=True):
         if kernel == "gaussian" or alone.min(1).max() < bandwidth:
             assert error == pytest.approx(loo_error_by_loops(kernel, bandwidth, x, y), rel=1e-9)
 
@@ -85,9 +85,9 @@ def test_every_bandwidth_of_one_pass_has_the_error_of_leaving_points_out_by_loop
 def test_who_is_left_out_beyond_the_reach_of_all_kernels_is_predicted_by_the_nearest(kernel):
     x, y = np.array([[0.0], [1.0], [5.0], [7.0]]), np.array([1.0, 2.0, 4.0, 8.0])
     nearest = np.mean((y - y[[1, 0, 3, 2]]) ** 2)
-    np.testing.assert_allclose(loo_errors(kernel, x, y, Ladder(0.9, 2, 2)), [nearest] * 2)
+    np.testing.assert_allclose(loo_errors(kernel, x, y, BandwidthGrid(0.9, 2, 2)), [nearest] * 2)
     # At the very edge of a kernel stands weight 0, and with it no number to divide by.
-    assert loo_errors(kernel, x[:2], y[:2], Ladder(1.0, 2, 1)) == [1.0]
+    assert loo_errors(kernel, x[:2], y[:2], BandwidthGrid(1.0, 2, 1)) == [1.0]
 
 
 @pytest.mark.parametrize("dimensions", [1, 2])
@@ -96,11 +96,9 @@ def test_points_of_a_grid_at_the_edge_of_a_boxcar_are_left_out_as_they_are_predi
     line = torch.arange(17, dtype=torch.float64).mul(0.1).to(dtype)
     x = torch.cartesian_prod(*[line] * dimensions).view(-1, dimensions)
     y = torch.randn(len(x), dtype=torch.float64)
-    ladder = Ladder(1.6, 8, 33)  # down to 0.1, all steps of the grid among them
+    grid = BandwidthGrid(1.6, 8, 33)  # down to 0.1, all steps of the grid among them
     squared = rounded_squares(x, x).fill_diagonal_(torch.inf)
-    for bandwidth, error in zip(
-        ladder.bandwidths, loo_errors("boxcar", x.numpy(), y.numpy(), ladder, dtype), strict=True
-    ):
+    for bandwidth, error in zip(grid.bandwidths, loo_errors("boxcar", x.numpy(), y.numpy(), grid, dtype), strict=True):
         inside = (squared <= torch.tensor(bandwidth, dtype=dtype).square()).double()
         if inside.any(1).all():
             assert error == pytest.approx(((inside @ y / inside.sum(1) - y) ** 2).mean().item(), rel=1e-6)
@@ -108,20 +106,20 @@ def test_points_of_a_grid_at_the_edge_of_a_boxcar_are_left_out_as_they_are_predi
 
 def test_the_errors_of_one_pass_are_those_of_scikit_learn():
     x, y = noisy_sine(40)
-    ladder = Ladder(0.9, 2, 2)
+    grid = BandwidthGrid(0.9, 2, 2)
     theirs = [
         -cross_val_score(RadiusNeighborsRegressor(h), x, y, cv=LeaveOneOut(), scoring="neg_mean_squared_error").mean()
-        for h in ladder.bandwidths
+        for h in grid.bandwidths
     ]
-    np.testing.assert_allclose(loo_errors("boxcar", x, y, ladder), theirs)
+    np.testing.assert_allclose(loo_errors("boxcar", x, y, grid), theirs)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
 def test_one_pass_is_as_exact_in_single_precision(kernel):
     x, y = noisy_sine(300)
     x = x.astype(np.float32)
-    ladder = Ladder(4.0, 8, 64)
-    single, double = (loo_errors(kernel, x, y, ladder, dtype) for dtype in (torch.float32, torch.float64))
+    grid = BandwidthGrid(4.0, 8, 64)
+    single, double = (loo_errors(kernel, x, y, grid, dtype) for dtype in (torch.float32, torch.float64))
     np.testing.assert_allclose(single, double, rtol=2e-5)
 
 
@@ -166,15 +164,15 @@ def test_the_bandwidth_found_for_a_kernel_with_an_edge_is_nearly_the_best_tried(
     x, y = noisy_sine(80)
     found = KernelRegressor(kernel).fit(x, y)
     assert found.loo_error_ == pytest.approx(loo_error_by_loops(kernel, found.bandwidth_, x, y), rel=1e-9)
-    ladder = Ladder(found.bandwidth_ * 4, 32, 128)
-    assert found.loo_error_ <= 1.005 * min(loo_errors(kernel, x, y, ladder))
+    grid = BandwidthGrid(found.bandwidth_ * 4, 32, 128)
+    assert found.loo_error_ <= 1.005 * min(loo_errors(kernel, x, y, grid))
 
 
 @pytest.mark.parametrize(("wide", "chosen"), [(1.004, 40), (1.006, 120)])
 @pytest.mark.parametrize("kernel", ["gaussian", "boxcar"])
 def test_of_two_valleys_as_deep_the_wider_bandwidth_wins(kernel, wide, chosen, monkeypatch):
-    def two_valleys(points, rows, ladder, *, verbose):
-        steps = np.arange(ladder.count)
+    def two_valleys(points, rows, grid, *, verbose):
+        steps = np.arange(grid.count)
         return np.minimum(wide + ((steps - 40) / 30) ** 2, 1 + ((steps - 120) / 30) ** 2).tolist()
 
     monkeypatch.setattr(bandwidths, "loo_errors", two_valleys)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import backends, signatures
+from jumok.attention import backends, call_cache
 from jumok.attention.additive.reference import additive, concat
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import check_tensors, common_dtype
@@ -82,13 +82,13 @@ def attend(
     if degree != 0:
         linear = _local_linear(_check_arguments(query, key, value, score, normalise, visible, dropout), degree)
         return backends.run(linear, backends.choose(linear, backend))
-    call_signature = signatures.signature(query, key, value, score, normalise, visible, dropout, backend)
-    known = signatures.cached_plan(call_signature)
+    call_signature = call_cache.signature(query, key, value, score, normalise, visible, dropout, backend)
+    known = call_cache.cached_plan(call_signature)
     if known is not None:
         return backends.run_prepared(known.call(query, key, value, visible), known.plan)  # type: ignore[arg-type]
     call = _check_arguments(query, key, value, score, normalise, visible, dropout)
     plan = backends.choose(call, backend)
-    signatures.store_plan(call_signature, call, plan)
+    call_cache.store_plan(call_signature, call, plan)
     return backends.run(call, plan)
 
 

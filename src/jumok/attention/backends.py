@@ -72,13 +72,15 @@ def choose(call: AttentionCall, backend: str = "auto") -> Plan:
 
 def _fastest(call: AttentionCall) -> Plan:
     direct = "it is computed as the equation is written, all rows at once"
+    repaired = _can_repair(call)
+    names = _from_the_fastest(call, repaired)
     if tracing.in_transform():
-        return Plan("direct", direct, dict.fromkeys(_from_the_fastest(call), tracing.REASON))
+        return Plan("direct", direct, dict.fromkeys(names, tracing.REASON))
     against: dict[str, str] = {}
-    for name in _from_the_fastest(call):
+    for name in names:
         if (reason := _obstacle(name, call)) is not None:
             against[name] = reason
-        elif name == "sdpa" and _can_repair(call):
+        elif name == "sdpa" and repaired:
             return Plan(name, REASONS["causal"], against, repaired=True)
         elif name != "blocked":
             flash = name == "fused" and call.score.kind is not Additive
@@ -98,12 +100,12 @@ def _obstacle(name: str, call: AttentionCall) -> str | None:
     return OBSTACLES[name](call)
 
 
-def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
+def _from_the_fastest(call: AttentionCall, repaired: bool) -> tuple[str, ...]:
     """PyTorch's kernel is the fastest without a mask. With one, ours skips what is hidden and needs no other pass."""
     if isinstance(call.score, ModifiedDot) and call.score.change is not None:
         return ("sdpa", "fused", "flex", "blocked")
     masked = call.visible is not None or call.score.kind is not Dot
-    if call.query.is_cuda and masked and not _can_repair(call):
+    if call.query.is_cuda and masked and not repaired:
         return ("fused", "sdpa", "blocked")
     return ("sdpa", "fused", "blocked")
 

@@ -12,7 +12,7 @@ from jumok.data.tokenizer import LEADING_TAG, Symbols
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, display_name, shards
-from jumok.settings import PositiveFloat, PositiveInt, Settings, to_toml
+from jumok.settings import FilePath, PositiveFloat, PositiveInt, Settings, to_toml
 
 LinkedPair = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
@@ -64,19 +64,19 @@ class ParallelText(Settings):
     The fingerprint of prepared data depends on the order of the settings, here and in subclasses.
     """
 
-    source: str = ""
+    source: FilePath = ""
     """Text file with one source sentence per line, may be .gz or .xz; "a/*.en" is many files, "-" standard input."""
-    target: str = ""
+    target: FilePath = ""
     """Text file whose line n translates line n of `source`."""
-    valid_source: str = ""
+    valid_source: FilePath = ""
     """Source sentences of the validation set; without one, every hundredth training pair is held out."""
-    valid_target: str = ""
+    valid_target: FilePath = ""
     """Translations of `valid_source`."""
-    pairs: str = ""
+    pairs: FilePath = ""
     """One file of sentence pairs instead: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is TSV on stdin."""
-    valid_pairs: str = ""
+    valid_pairs: FilePath = ""
     """File of sentence pairs to validate on."""
-    alignments: str = ""
+    alignments: FilePath = ""
     """Word alignments of the training pairs in Pharaoh format, one line per pair, for training.guided_alignment."""
     columns: Columns | None = None
     """Columns of source and target in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys. A side
@@ -139,7 +139,7 @@ class DataConfig(ParallelText):
     """Several corpora instead, mixed by their weights: each is a table [[data.mix]]."""
     only: tuple[int, str] | None = None
     """Use only the TSV rows with this text in this column, counted from 1: [2, "kor"]."""
-    dataset: str = ""
+    dataset: FilePath = ""
     """A Hugging Face dataset instead of files (needs the extra `datasets`); `columns` names its keys."""
     train_split: str = "train"
     """Split of the dataset to train on."""

@@ -38,7 +38,7 @@ from jumok.data.subwords import (
 from jumok.data.symbols import SYMBOL, TextSegment, split_symbols, symbol_pieces, without_symbols
 from jumok.errors import ArgumentError, ConfigError, DataError, first_line
 from jumok.files import atomic_write, read_plain
-from jumok.settings import NonNegativeFloat, PositiveInt, Settings
+from jumok.settings import FilePath, NonNegativeFloat, PositiveInt, Settings
 
 """Files of the two tokenizers: one for both sides, or one for each."""
 Side = Literal["source", "target"]
@@ -66,7 +66,7 @@ class TokenizerConfig(Settings):
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Maximum size of the vocabulary, including the four special tokens; a small text gives fewer."""
-    model: str = ""
+    model: FilePath = ""
     """SentencePiece model (unigram or BPE) for both sides, instead of learning a vocabulary. It determines kind, size
     and normalisation.
     """

@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from jumok.errors import BackendError
-from jumok.graphs import gpu_dynamic_kernels, gpu_kernels
+from jumok.graphs import gpu_gat_kernels, gpu_gatv2_kernels
 from jumok.graphs.edges import Adjacency, SortedEdges
 
 ORDER = len(Adjacency._fields)
@@ -46,12 +46,12 @@ def graph_attention(
     *kept, made = output
     if vectors is not None:
         block = _nodes_at_once(dim)
-        gpu_kernels.scores_kernel(
+        gpu_gat_kernels.scores_kernel(
             (triton.cdiv(nodes, block), heads), values, vectors, made, nodes, HEADS=heads, DIM=dim,
             WIDTH=triton.next_power_of_2(dim), BLOCK=block,
         )  # fmt: skip
     _launch(
-        gpu_kernels.forward_kernel, into, values,
+        gpu_gat_kernels.forward_kernel, into, values,
         values, made if scores is None else scores, _or(_by_head(edge_scores, into), values), *into,
         _or(seed, values), *kept, nodes, len(into.others), _length(edge_scores),
         **MIX, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, SCORED=edge_scores is not None,
@@ -95,7 +95,7 @@ def graph_attention_backward(
     # A hidden edge is not written.
     d_by_head = values.new_empty(0) if by_head is None else torch.zeros_like(by_head)
     _launch(
-        gpu_kernels.source_kernel, out_of, values,
+        gpu_gat_kernels.source_kernel, out_of, values,
         d_out, values, _or(vectors, values), scores, _or(by_head, values), *out_of, _or(seed, values),
         rows.view(torch.int64), d_values, d_scores, d_by_head, nodes, len(out_of.others), _length(edge_scores),
         **SOURCE, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, SCORED=edge_scores is not None,
@@ -107,7 +107,7 @@ def graph_attention_backward(
     block = _nodes_at_once(dim)
     parts = min(triton.cdiv(nodes, block), 256)
     d_vectors = values.new_empty(parts, 2, heads, dim, dtype=torch.float32)
-    gpu_kernels.vector_gradients_kernel(
+    gpu_gat_kernels.vector_gradients_kernel(
         (parts, heads), values, d_scores, d_vectors, nodes, HEADS=heads, DIM=dim,
         BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
     )  # fmt: skip
@@ -171,7 +171,7 @@ def graph_attention_v2(
     out, rows = _shapes_v2(values)
     inputs = values, _or(carried, values), target, vector, _or(_sorted(features, into), values), _or(projection, values)
     _launch(
-        gpu_dynamic_kernels.forward_kernel, into, values, *inputs, *into, _or(seed, values), out, rows,
+        gpu_gatv2_kernels.forward_kernel, into, values, *inputs, *into, _or(seed, values), out, rows,
         len(values), len(into.others), **MIX_V2, SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
         CARRIED=carried is not None, EDGE_WIDTH=_width(features),
     )  # fmt: skip
@@ -216,12 +216,12 @@ def graph_attention_v2_backward(
         "EDGE_WIDTH": _width(features),
     }  # fmt: skip
     _launch(
-        gpu_dynamic_kernels.source_kernel, out_of, values, *common, _or(_sorted(features, out_of), values), projected,
+        gpu_gatv2_kernels.source_kernel, out_of, values, *common, _or(_sorted(features, out_of), values), projected,
         *out_of, _or(seed, values), rows,
         d_values, d_carried, nodes, len(out_of.others), **SOURCE_V2, **constants,
     )  # fmt: skip
     _launch(
-        gpu_dynamic_kernels.target_kernel, into, values, *common, _or(_sorted(features, into), values), projected,
+        gpu_gatv2_kernels.target_kernel, into, values, *common, _or(_sorted(features, into), values), projected,
         *into, _or(seed, values), rows,
         d_target, d_vector, nodes, len(into.others), **TARGET_V2, **constants,
     )  # fmt: skip
@@ -256,7 +256,7 @@ def _edge_gradients(
     each = triton.cdiv(triton.cdiv(count, parts), block) * block
     d_features = torch.empty(features.shape, dtype=torch.float32, device=values.device)
     d_projection = torch.empty(parts, *projection.shape, dtype=torch.float32, device=values.device)
-    gpu_dynamic_kernels.edge_kernel(
+    gpu_gatv2_kernels.edge_kernel(
         (parts,), *inputs, source.contiguous(), target.contiguous(), looped, _or(seed, values), rows,
         d_features, d_projection, nodes, edges, count, each, HEADS=heads, DIM=dim, **constants,
         BLOCK_DIM=max(16, triton.next_power_of_2(dim)), BLOCK_WIDTH=max(16, triton.next_power_of_2(width)),
@@ -354,7 +354,7 @@ def _deltas(d_out: Tensor, out: Tensor, rows: Tensor, slope: float, *static: Ten
     nodes, heads, dim = out.shape
     positive, share, d_target = static or (rows, rows, rows)
     block = _nodes_at_once(dim)
-    gpu_kernels.delta_kernel(
+    gpu_gat_kernels.delta_kernel(
         (triton.cdiv(nodes, block), heads), d_out, out, positive, share, rows, d_target, nodes,
         HEADS=heads, DIM=dim, SLOPE=slope, COLUMNS=rows.shape[2], DYNAMIC=not static,
         BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,

@@ -12,7 +12,7 @@ from annotated_types import Ge
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 from jumok.errors import ConfigError, DataError
-from jumok.settings import NonNegativeFloat, NonNegativeInt, Settings
+from jumok.settings import FilePath, NonNegativeFloat, NonNegativeInt, Settings
 
 SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
@@ -28,11 +28,11 @@ class GraphConfig(Settings):
 
     section: ClassVar[str] = "graph"
 
-    path: str = ""
+    path: FilePath = ""
     """A .npz file, a .pt file of PyTorch Geometric, or a folder of .npy files, which may be larger than memory."""
-    nodes: str = ""
+    nodes: FilePath = ""
     """Table of nodes instead, .csv or .tsv: a column `label`, optionally `id` and `split`; all others are features."""
-    edges: str = ""
+    edges: FilePath = ""
     """Table of edges for `nodes`: two columns, source and target, by `id` or, without ids, by row number from 0."""
     built_in: Literal["", "planted"] = ""
     """Built-in graph instead: in "planted", the label of a node is the colour of one marked neighbour."""

@@ -27,7 +27,7 @@ from jumok.graphs.layers import (
     glorot_linear,
 )
 from jumok.graphs.sparse import SparseRows, linear
-from jumok.settings import Fraction, NonNegativeFloat, PositiveInt, Settings
+from jumok.settings import Depth, Fraction, NonNegativeFloat, PositiveInt, Settings
 
 __all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
 
@@ -49,7 +49,7 @@ class GatConfig(Settings):
 
     "supergat" multiplies the scores of "gat" by how alike two nodes are, for `training.edge_supervision`.
     """
-    layers: PositiveInt = 2
+    layers: Depth = 2
     """Number of attention layers; each extends a node's view by one hop."""
     width: PositiveInt = 64
     """Size of a node's vector between layers, all heads together; `heads` must divide it."""

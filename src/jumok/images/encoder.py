@@ -20,7 +20,7 @@ from jumok.layers.transformer import EncoderLayer
 from jumok.models.build import DECODERS, DecoderConfig
 from jumok.models.encoder_decoder import Decoder, Encoding, Prediction
 from jumok.models.transformer.config import initialise
-from jumok.settings import Fraction, NonNegativeInt, PositiveInt, Settings
+from jumok.settings import Depth, FilePath, Fraction, PositiveInt, Settings
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of the colours in ImageNet, which its networks expect to be standardised."""
@@ -58,13 +58,13 @@ class GridEncoderConfig(ImageEncoderConfig):
     """Network: "resnet18", "resnet34" or "resnet50" of torchvision, or "own", set by `blocks`, `channels`, `stem`."""
     stages: Annotated[int, Ge(1), Le(4)] = 4
     """Number of stages of a named layout to use; 3 gives a grid twice as fine as 4."""
-    blocks: tuple[PositiveInt, ...] = (1, 1, 1)
+    blocks: tuple[Depth, ...] = (1, 1, 1)
     """Residual blocks in each stage of layout "own"."""
     channels: PositiveInt = 32
     """Channels of the first stage of layout "own"; each further stage has twice as many."""
     stem: Stem = "small"
     """First layers of layout "own": "large" (7 × 7, a quarter of the resolution) or "small" (3 × 3, all of it)."""
-    weights: str = ""
+    weights: FilePath = ""
     """File of pretrained weights in torchvision's format: .pth, .pt or .safetensors."""
     freeze: bool = False
     """Do not train the pretrained weights."""
@@ -92,7 +92,7 @@ class PatchEncoderConfig(ImageEncoderConfig):
     """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
     patch: PositiveInt = 8
     """Side of a patch in pixels."""
-    layers: NonNegativeInt = 4
+    layers: Annotated[int, Ge(0), Le(1000)] = 4
     """Number of Transformer layers; 0 uses the projected patches alone."""
     heads: PositiveInt = 4
     """Attention heads per layer; must divide `width`."""

@@ -13,7 +13,7 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import bare_suffix, display_name, parse_json, read_lines
 from jumok.images.files import Fit, ImageFolder, Pixels, squared
 from jumok.images.scenes import Language, scene
-from jumok.settings import PositiveInt, Settings
+from jumok.settings import FilePath, PositiveInt, Settings
 
 Column = int | str
 """A column counted from 1, or the name of one: in a header line, or a key of JSON objects."""
@@ -27,9 +27,9 @@ class ImagesConfig(Settings):
 
     section: ClassVar[str] = "images"
 
-    path: str = ""
+    path: FilePath = ""
     """Folder or .zip of the images."""
-    captions: str = ""
+    captions: FilePath = ""
     """File of captions, .tsv or .jsonl, optionally .gz or .xz: one caption per row; an image may have several."""
     image_column: Column = 1
     """Column of the image's name: a TSV column counted from 1 or named by a header, or a JSONL key."""

@@ -8,7 +8,7 @@ from torch import nn
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
-from jumok.settings import Settings
+from jumok.settings import FilePath, Settings
 
 Tied = Literal["none", "output", "embeddings", "all"]
 """Which embedding and output weights of a model are shared."""
@@ -21,7 +21,7 @@ class TextModelConfig(Settings, ABC):
     section: ClassVar[str] = "model"
 
     kind: str = ""
-    vectors: str = ""
+    vectors: FilePath = ""
     """File of pretrained word vectors that initialise the embeddings: word2vec, GloVe or fastText (.vec)."""
     freeze_vectors: bool = False
     """Do not train the embeddings, including those of pieces without a pretrained vector."""

@@ -5,7 +5,7 @@ numbers to train N parameters = 4 N        the weight, its gradient and Adam's t
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,8 +16,6 @@ from torch import nn
 
 from jumok.errors import ConfigError
 
-FEW = 2
-"""Layers after which each further one adds the same number of weights; the first and the last may differ."""
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files where Linux says how much of the machine's memory a container may use."""
 
@@ -32,33 +30,37 @@ class Size(NamedTuple):
     bytes: float
     """Memory for training; a frozen weight needs no gradient and no moments."""
 
+    @property
+    def shown(self) -> str:
+        """The number of parameters, for messages."""
+        return f"{self.parameters:,}" if self.parameters < math.inf else "over 10¹⁸"
+
 
 def check_memory(build: Build, *configs: Any, device: torch.device) -> None:
     """Raise a ConfigError if `build(*configs)` would be too large to be trained on the device."""
     memory, size = memory_of(device), size_of(build, *configs)
     if memory is None or size.bytes <= memory:
         return
-    parameters = f"{size.parameters:,}" if size.parameters < math.inf else "more than 9,000,000,000,000,000,000"
     needed = f", {size.bytes / 2**30:,.1f} GiB with gradients and Adam's moments" if size.bytes < math.inf else ""
     raise ConfigError(
-        f"the model would have {parameters} parameters{needed}, but there are {memory / 2**30:,.1f} GiB of memory; "
+        f"the model would have {size.shown} parameters{needed}, but there are {memory / 2**30:,.1f} GiB of memory; "
         f"make {_setting_to_reduce(build, configs)} smaller"
     )
 
 
 def size_of(build: Build, *configs: Any) -> Size:
-    """The size of `build(*configs)`, extrapolated from a model of a few layers, however many there are."""
-    shallow = [_with_few_layers(config) for config in configs]
-    first = _counted(build, shallow)
-    if first.bytes == math.inf:
-        return first
-    parameters, size = first
-    for index, config in enumerate(configs):
-        for times, deeper in _one_layer_more(config, shallow[index]):
-            counted = _counted(build, [*shallow[:index], deeper, *shallow[index + 1 :]])
-            parameters += times * (counted.parameters - first.parameters)
-            size += times * (counted.bytes - first.bytes)
-    return Size(parameters, size)
+    """The size of `build(*configs)`, counted on a model of shapes without contents."""
+    try:
+        with torch.device("meta"):
+            weights = list(build(*configs).parameters())
+    except (RuntimeError, OverflowError, TypeError) as error:  # a shape that no number of 64 bits can count
+        if isinstance(error, TypeError) and "Overflow" not in str(error):
+            raise
+        return Size(math.inf, math.inf)
+    return Size(
+        sum(weight.numel() for weight in weights),
+        sum(weight.nbytes * (4 if weight.requires_grad else 1) for weight in weights),
+    )
 
 
 def memory_of(device: torch.device) -> int | None:
@@ -74,39 +76,6 @@ def memory_of(device: torch.device) -> int | None:
         with suppress(OSError, ValueError):  # "max" is no number
             limits.append(int(Path(path).read_text(encoding="ascii")))
     return min(limits)
-
-
-def _counted(build: Build, configs: list[Any]) -> Size:
-    try:
-        with torch.device("meta"):  # shapes without contents
-            weights = list(build(*configs).parameters())
-    except (RuntimeError, OverflowError, TypeError) as error:  # a shape that no number of 64 bits can count
-        if isinstance(error, TypeError) and "Overflow" not in str(error):
-            raise
-        return Size(math.inf, math.inf)
-    return Size(
-        sum(weight.numel() for weight in weights),
-        sum(weight.nbytes * (4 if weight.requires_grad else 1) for weight in weights),
-    )
-
-
-def _with_few_layers(config: Any) -> Any:
-    changes: dict[str, Any] = {}
-    if hasattr(config, "layers"):
-        changes["layers"] = min(config.layers, FEW)
-    if hasattr(config, "blocks"):
-        changes["blocks"] = tuple(min(count, FEW) for count in config.blocks)
-    return replace(config, **changes)
-
-
-def _one_layer_more(config: Any, shallow: Any) -> Iterator[tuple[int, Any]]:
-    """For each kind of layer left out, how many there were and the shallow settings with one more of them."""
-    if hasattr(config, "layers") and config.layers > FEW:
-        yield config.layers - FEW, replace(shallow, layers=FEW + 1)
-    for stage, count in enumerate(getattr(config, "blocks", ())):
-        if count > FEW:
-            blocks = (*shallow.blocks[:stage], FEW + 1, *shallow.blocks[stage + 1 :])
-            yield count - FEW, replace(shallow, blocks=blocks)
 
 
 def _setting_to_reduce(build: Build, configs: tuple[Any, ...]) -> str:

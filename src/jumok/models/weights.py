@@ -169,10 +169,9 @@ def check_shapes(
 
 def check_model_fits(build: Build, *configs: Any, header: WeightsHeader, path: Path) -> None:
     """Raise a DataError unless `build(*configs)` has the weights in the header of `path`, and memory holds them."""
-    needed = size_of(build, *configs).parameters
-    if needed > header.numbers:
-        many = f"{needed:,}" if needed < math.inf else "more than 9,000,000,000,000,000,000"
-        raise DataError(f"{path} holds {header.numbers:,} numbers, but its recipe needs {many}; {FOREIGN}")
+    needed = size_of(build, *configs)
+    if needed.parameters > header.numbers:
+        raise DataError(f"{path} holds {header.numbers:,} numbers, but its recipe needs {needed.shown}; {FOREIGN}")
     with torch.device("meta"):  # shapes without contents
         check_shapes(weights_of(build(*configs)), header.shapes, path)
     memory = memory_of(torch.device("cpu"))

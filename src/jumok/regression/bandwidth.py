@@ -76,16 +76,16 @@ def search(
     """
     low, high = _range(smoother)
     steps = STEPS[smoother.kernel] if smoother.is_plain else PASSES
-    ladder = Ladder(math.exp(high), steps, 1 + math.ceil((high - low) / math.log(2) * steps))
+    grid = BandwidthGrid(math.exp(high), steps, 1 + math.ceil((high - low) / math.log(2) * steps))
     if smoother.is_plain:
-        errors = loo_errors(_in_units(smoother, order), rows, ladder, verbose=verbose)
+        errors = loo_errors(_in_units(smoother, order), rows, grid, verbose=verbose)
     else:
-        errors = _errors_by_passes(smoother, rows, ladder, order, verbose=verbose)
+        errors = _errors_by_passes(smoother, rows, grid, order, verbose=verbose)
     bottom = _bottom if smoother.kernel == "gaussian" else lambda errors, step: (step, errors[step])
     valleys = [bottom(errors, step) for step in _valleys(errors)]
     least = min(error for _, error in valleys)
     step, error = min(valley for valley in valleys if valley[1] <= AS_GOOD * least)
-    return Chosen(smoother.bandwidth * ladder.bandwidth(step), error)
+    return Chosen(smoother.bandwidth * grid.bandwidth(step), error)
 
 
 def learn(
@@ -135,7 +135,7 @@ def _in_units(smoother: Smoother, order: Int[Tensor, " place"] | None = None) ->
 
 
 def _valleys(errors: list[float]) -> list[int]:
-    """The steps of the ladder at local minima."""
+    """The steps of the grid at local minima."""
     beside = zip([math.inf, *errors], errors, [*errors[1:], math.inf], strict=False)
     return [step for step, (one, here, other) in enumerate(beside) if here <= one and here <= other]
 
@@ -173,7 +173,7 @@ def _range(smoother: Smoother) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class BandwidthGrid:
     """Bandwidths from the widest down, in an even number of steps per octave."""
 
     widest: float
@@ -207,14 +207,14 @@ class Ladder:
 def _errors_by_passes(
     smoother: Smoother,
     rows: Int[Tensor, " row"],
-    ladder: Ladder,
+    grid: BandwidthGrid,
     order: Int[Tensor, " place"] | None,
     *,
     verbose: bool = False,
 ) -> list[float]:
     """As `loo_errors`, for one bandwidth after another."""
     errors, parts = [], smoother.chunks(rows)
-    for bandwidth in with_progress(ladder.bandwidths, "leaving points out", enabled=verbose):
+    for bandwidth in with_progress(grid.bandwidths, "leaving points out", enabled=verbose):
         tried = replace(smoother, bandwidth=smoother.bandwidth * bandwidth)
         if order is not None:
             found = predict_nearby(tried, smoother.x[rows], order, rows)
@@ -225,28 +225,28 @@ def _errors_by_passes(
 
 
 def loo_errors(
-    smoother: SortedSmoother, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False
+    smoother: SortedSmoother, rows: Int[Tensor, " row"], grid: BandwidthGrid, *, verbose: bool = False
 ) -> list[float]:
     """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, in one pass over the points."""
     keep_memory(rows.device)
-    total = torch.zeros(ladder.count, dtype=torch.float64, device=rows.device)
+    total = torch.zeros(grid.count, dtype=torch.float64, device=rows.device)
     # The sums of all bandwidths, a number for each query and value, are to take no more than a tile.
-    held = of_device(TILE, rows) // (ladder.count * len(smoother.points.values))
+    held = of_device(TILE, rows) // (grid.count * len(smoother.points.values))
     size = max(1, min(smoother.block_size(len(rows)), held))
     for places in with_progress(query_places(smoother.points, rows, size), "leaving points out", enabled=verbose):
         queries = QueryBlock(smoother.points.blocks.x[places], places)
-        found = leave_one_out(queries, smoother.points, smoother.kernel, ladder)
+        found = leave_one_out(queries, smoother.points, smoother.kernel, grid)
         total += (found - smoother.points.values[:-1, places].mT).square().sum((1, 2))
     return (total / len(rows)).tolist()
 
 
 def leave_one_out(
-    queries: QueryBlock, points: Points, kernel: str, ladder: Ladder
+    queries: QueryBlock, points: Points, kernel: str, grid: BandwidthGrid
 ) -> Float[Tensor, "bandwidth query value"]:
-    """Each query's prediction without its own point, at every bandwidth of the ladder."""
+    """Each query's prediction without its own point, at every bandwidth of the grid."""
     if kernel == "gaussian":
-        return _or_nearest(_gaussian(queries, points, ladder), queries, points)
-    return _or_nearest(_compact(queries, points, POWERS[kernel], ladder), queries, points)
+        return _or_nearest(_gaussian(queries, points, grid), queries, points)
+    return _or_nearest(_compact(queries, points, POWERS[kernel], grid), queries, points)
 
 
 def _or_nearest(sums: Tensor, queries: QueryBlock, points: Points) -> Tensor:
@@ -258,43 +258,45 @@ def _or_nearest(sums: Tensor, queries: QueryBlock, points: Points) -> Tensor:
     return means(sums)
 
 
-def _gaussian(queries: QueryBlock, points: Points, ladder: Ladder) -> Float[Tensor, "bandwidth query value"]:
+def _gaussian(queries: QueryBlock, points: Points, grid: BandwidthGrid) -> Float[Tensor, "bandwidth query value"]:
     gap = queries.gaps(points)
     nearest = nearest_squared(queries, points, gap)
-    slack = gap.new_tensor([negligible(h, points.blocks.points, gap.dtype) for h in ladder.bandwidths])
-    reached = within(gap.expand(ladder.count, -1), (nearest.amax() + slack)[:, None])
+    slack = gap.new_tensor([negligible(h, points.blocks.points, gap.dtype) for h in grid.bandwidths])
+    reached = within(gap.expand(grid.count, -1), (nearest.amax() + slack)[:, None])
     live = reached.sum(0)  # the first so many bandwidths reach a block
     order = live.argsort(descending=True)
-    sums = queries.x.new_zeros(ladder.count, len(queries.x), len(points.values), dtype=torch.float64)
+    sums = queries.x.new_zeros(grid.count, len(queries.x), len(points.values), dtype=torch.float64)
     for tile in queries.tiles(points, order[: int((live > 0).sum())]):
         tile.squared.sub_(nearest[:, None])
-        _add_gaussians(sums[: int(live[tile.blocks].max())], tile, ladder)
+        _add_gaussians(sums[: int(live[tile.blocks].max())], tile, grid)
     return sums
 
 
-def _add_gaussians(sums: Float[Tensor, "bandwidth query value"], further: DistanceTile, ladder: Ladder) -> None:
+def _add_gaussians(sums: Float[Tensor, "bandwidth query value"], further: DistanceTile, grid: BandwidthGrid) -> None:
     """Add the points of a tile, whose squared distances are less those of the nearest point."""
     weights = torch.empty_like(further.squared)
     smallest = torch.finfo(weights.dtype).tiny ** 0.5  # whose square is still a number of full precision
-    root = ladder.steps // 2  # so many steps down is a bandwidth 1/√2 as wide
+    root = grid.steps // 2  # so many steps down is a bandwidth 1/√2 as wide
     for first in range(min(root, len(sums))):
         for squarings, step in enumerate(range(first, len(sums), root)):
             if squarings % (SQUARINGS + 1):
                 weights.clamp_(min=smallest).square_()
             else:
-                exponentials(weights.copy_(further.squared), ladder.bandwidth(step))
+                exponentials(weights.copy_(further.squared), grid.bandwidth(step))
             sums[step] += further.mixed(weights)
 
 
-def _compact(queries: QueryBlock, points: Points, power: int, ladder: Ladder) -> Float[Tensor, "bandwidth query value"]:
+def _compact(
+    queries: QueryBlock, points: Points, power: int, grid: BandwidthGrid
+) -> Float[Tensor, "bandwidth query value"]:
     """Σ v and Σ dᵖ v of the points between one bandwidth and the next, added up from the narrowest."""
-    shape = (1 + (power > 0), len(points.values), len(queries.x), 1 + ladder.count)
+    shape = (1 + (power > 0), len(points.values), len(queries.x), 1 + grid.count)
     rings = queries.x.new_zeros(shape, dtype=torch.float64)
-    reach = queries.x.new_tensor([ladder.widest]).square()
+    reach = queries.x.new_tensor([grid.widest]).square()
     blocks = within(queries.gaps(points), reach).nonzero()[:, 0]
     for tile in queries.tiles(points, blocks, None if power else rounded_squares):
-        rung = ladder.reaching(tile.squared)
-        rung = (rung if power else ladder.exactly(tile.squared, rung)).expand(len(points.values), -1, -1)
+        rung = grid.reaching(tile.squared)
+        rung = (rung if power else grid.exactly(tile.squared, rung)).expand(len(points.values), -1, -1)
         values = tile.values.double()[:, None].expand(rung.shape)
         rings[0].scatter_add_(2, rung, values)
         if power:
@@ -302,7 +304,7 @@ def _compact(queries: QueryBlock, points: Points, power: int, ladder: Ladder) ->
     inside = rings[..., 1:].flip(-1).cumsum(-1).flip(-1)  # whom no bandwidth reaches is in the first, and left there
     found = inside[0].clone()
     if power:
-        found -= inside[1] / inside.new_tensor(ladder.bandwidths).pow(power)
+        found -= inside[1] / inside.new_tensor(grid.bandwidths).pow(power)
     found.masked_fill_(found[-1] <= NOTHING * inside[0, -1], 0.0)
     return found.permute(2, 1, 0)
 

@@ -1,6 +1,7 @@
 """Kernel regression on a GPU: launches the Triton kernels for blocks of queries and the blocks of points near them.
 
-Where the Gaussian is so wide that every query sees every point, a power series (series.py) is faster for many of both.
+Where the Gaussian is so wide that every query sees every point, a power series (fast_gauss_transform.py) is faster for many
+of both.
 """
 
 import importlib.util
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.regression import series
+from jumok.regression import fast_gauss_transform
 from jumok.regression.sums import PointBlocks, gaps, surely_within, within
 
 KERNELS = ("gaussian", "boxcar", "epanechnikov", "triangular")
@@ -75,8 +76,8 @@ def kernel_sums(
     high = torch.maximum(query.amax(0), points.high.amax(0))
     if kernel == "gaussian" and float((high - low).square().sum()) <= FLAT * 2 * bandwidth * bandwidth:
         middle, digits = (low + high) / 2, torch.finfo(query.dtype).eps / 8
-        terms = series.terms_for(((high - low) / (2 * bandwidth)).square().tolist(), digits)
-        if not pairwise and series.worthwhile(points.points, len(query), terms, 1 + len(values)):
+        terms = fast_gauss_transform.terms_for(((high - low) / (2 * bandwidth)).square().tolist(), digits)
+        if not pairwise and fast_gauss_transform.worthwhile(points.points, len(query), terms, 1 + len(values)):
             return _series_sums(query, points, values, middle, bandwidth, squares)
         return _wide_sums(query, points, values, middle, bandwidth, squares, tiling)
     queries = PointBlocks.of(query, tiling.rows)
@@ -189,9 +190,9 @@ def _series_sums(
     there = points.x[:, 0].isfinite()
     sees = torch.cat([there[None].to(values.dtype), values]).mT
     key = (points.x - middle).masked_fill(~there[:, None], 0.0)
-    found = [series.gaussian_sums(query - middle, key, sees, bandwidth)]
+    found = [fast_gauss_transform.gaussian_sums(query - middle, key, sees, bandwidth)]
     if squares:  # K² is the Gaussian of a bandwidth of h/√2
-        found.append(series.gaussian_sums(query - middle, key, sees[:, :1], bandwidth / 2**0.5))
+        found.append(fast_gauss_transform.gaussian_sums(query - middle, key, sees[:, :1], bandwidth / 2**0.5))
     return torch.cat(found, 1).to(query.dtype)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ from jumok.devices import find_device
 from jumok.errors import ArgumentError, ConfigError, MissingExtraError
 from jumok.model_folder import RECIPE, is_whole
 from jumok.models.memory_check import check_memory
-from jumok.recipe import PATHS, find_recipe, parse_overrides, parse_recipe, read_tables
+from jumok.recipe import find_recipe, parse_overrides, parse_recipe, read_tables
+from jumok.settings import Settings, field_types, is_path
 from jumok.tasks import TASKS, task_of
 from jumok.tasks.task import RunContext, Task, TaskData, shown_scores
 from jumok.training.loop import Reason
@@ -221,19 +222,21 @@ def _folder(out: str | Path | None, path: Path | None) -> Path:
 
 def decisive(recipe: Any) -> dict[str, dict[str, Any]]:
     """The settings outside [training] and [decoding] that a resumed run must share with the run before."""
-    sections = {name: section for name, section in asdict(recipe).items() if name not in ("training", "decoding")}
-    if (tokenizer := sections.get("tokenizer", {})).get("model"):  # which decides these
-        del tokenizer["kind"], tokenizer["size"]
-    return {name: _without_paths(section) for name, section in sections.items()}
+    names = [field.name for field in fields(recipe) if field.name not in ("training", "decoding")]
+    settings = {name: _without_paths(getattr(recipe, name)) for name in names}
+    if "tokenizer" in settings and recipe.tokenizer.model:  # which decides these
+        del settings["tokenizer"]["kind"], settings["tokenizer"]["size"]
+    return settings
 
 
-def _without_paths(section: Mapping[str, Any]) -> dict[str, Any]:
+def _without_paths(section: Settings) -> dict[str, Any]:
     """A section without the names of files, also in its tables, such as [[data.mix]]."""
-    return {key: _tables_without_paths(value) for key, value in section.items() if key not in PATHS}
+    kept = [name for name, hint in field_types(type(section)).items() if not is_path(hint)]
+    return {name: _tables_without_paths(getattr(section, name)) for name in kept}
 
 
 def _tables_without_paths(value: Any) -> Any:
-    is_tables = isinstance(value, tuple) and any(isinstance(part, dict) for part in value)
+    is_tables = isinstance(value, tuple) and any(isinstance(part, Settings) for part in value)
     return tuple(map(_without_paths, value)) if is_tables else value
 
 

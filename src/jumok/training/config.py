@@ -76,6 +76,10 @@ class TrainingConfig(Settings):
         """Whether one value of `metric` is better than another; what is not a number never is."""
         return score < than if lower_is_better(self.metric) else score > than
 
+    def train_further(self, folder: object) -> str:
+        """The end of a message: how to train further than a cosine schedule goes; "" where a task cannot."""
+        return ""
+
     def _check_rate(self) -> None:
         if self.schedule == "noam" and self.learning_rate < 0.05:
             raise ConfigError(

@@ -29,6 +29,7 @@ from jumok.training.checkpoint import (
 from jumok.training.config import TrainingConfig
 from jumok.training.cpu_products import fast_products
 from jumok.training.cuda_graph import StepGraphs, ready_for
+from jumok.training.interrupt import StopRequest
 from jumok.training.loss import BatchSource
 from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
@@ -36,11 +37,10 @@ from jumok.training.optimiser import MovingAverage, learning_rate, make_optimise
 from jumok.training.parallel import parallel_of
 from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
-from jumok.training.read_ahead import Position, ReadAhead, Wishes
+from jumok.training.read_ahead import Position, ReadAhead, StopReasons
 from jumok.training.resume import begin, folder_lock, make_folder
-from jumok.training.state import Origin, TrainingState, train_further
+from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
-from jumok.training.stopping import StopRequest
 
 Validator = Callable[[nn.Module], dict[str, float]]
 Publisher = Callable[[Path, TrainingState], object]
@@ -105,7 +105,7 @@ def train(
             Position(state.epoch, state.index),
             state.batches,
             items=task.items,
-            wishes=lambda: Wishes(stop.asked, trainer.is_late()),
+            stop_reasons=lambda: StopReasons(stop.asked, trainer.is_late()),
             ready=ready_for(model),
         )
         stack.enter_context(closing(reader))
@@ -149,7 +149,7 @@ class Trainer:
         self._unsaved = False
         self.state.batches = self.state.batches or config.accumulate * (1 if self.state.step else here().world)
         check_shares(self.state.batches)
-        self._agreed = Wishes(late=self.is_late())
+        self._agreed = StopReasons(late=self.is_late())
 
     @property
     def checkpoints(self) -> Path:
@@ -351,5 +351,5 @@ class Trainer:
             limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
             why = f"step {step}: training.{limit} reached"
             if stopped == "steps" and config.schedule == "cosine":
-                again = train_further(config, self.folder)
+                again = config.train_further(self.folder)
         return why + again if self.recorder.report.resumes else why

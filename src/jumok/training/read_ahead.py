@@ -24,7 +24,7 @@ class StepBatches(NamedTuple):
     after: Position
 
 
-class Wishes(NamedTuple):
+class StopReasons(NamedTuple):
     """Why a process wants training to end."""
 
     stop: bool = False
@@ -39,8 +39,8 @@ class AgreedStep(NamedTuple):
     share: StepBatches
     tokens: int
     """Tokens, or whatever the task counts, of the batches of all processes."""
-    wishes: Wishes
-    """What any process wished for at that time, one or two steps ago; the same in all."""
+    stop_reasons: StopReasons
+    """The reasons of any process at that time, one or two steps ago; the same in all."""
 
 
 Ready = Callable[[Any], Any]
@@ -68,8 +68,8 @@ def read_step(source: BatchSource, position: Position, count: int, *, ready: Rea
 class ReadAhead:
     """`next()` gives the batches of one step after another; the following ones are being read meanwhile.
 
-    The thread that reads them also asks the other processes for their numbers of `items` and their wishes, so that
-    neither the main thread nor a GPU waits for an answer.
+    The thread that reads them also asks the other processes for their numbers of `items` and their reasons to stop, so
+    that neither the main thread nor a GPU waits for an answer.
     """
 
     def __init__(
@@ -79,10 +79,11 @@ class ReadAhead:
         count: int,
         *,
         items: Callable[[Any], int],
-        wishes: Callable[[], Wishes] = Wishes,
+        stop_reasons: Callable[[], StopReasons] = StopReasons,
         ready: Ready | None = None,
     ) -> None:
-        self._source, self._count, self._items, self._wishes, self._ready = source, count, items, wishes, ready
+        self._source, self._count, self._items, self._ready = source, count, items, ready
+        self._stop_reasons = stop_reasons
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
         self._coming: Future[AgreedStep] = self._thread.submit(self._read, position)
 
@@ -94,11 +95,11 @@ class ReadAhead:
 
     def _read(self, position: Position) -> AgreedStep:
         share = read_step(self._source, position, self._count, ready=self._ready)
-        stop, late = self._wishes()
+        stop, late = self._stop_reasons()
         tokens, stops, lates = here().agree(
             [sum(self._items(batch) for batch in share.batches), stop, late and here().leads]
         )
-        return AgreedStep(share, max(tokens, 1), Wishes(stops > 0, lates > 0))
+        return AgreedStep(share, max(tokens, 1), StopReasons(stops > 0, lates > 0))
 
     def close(self) -> None:
         """End the thread."""

@@ -228,19 +228,12 @@ def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: O
     if [name for name, _, _ in changed] == ["training.steps"]:
         raise ConfigError(
             f'training.steps was {changed[0][1]} and is now {config.steps}, but training.schedule = "cosine" ends at '
-            f"training.steps; put it back{train_further(config, folder)}"
+            f"training.steps; put it back{config.train_further(folder)}"
         )
     if changed:
         difference = ", ".join(f"{name} was {_shown(was)} and is now {_shown(value)}" for name, was, value in changed)
         overrides = " ".join("--set " + shlex.quote(f"{name}={_shown(was)}") for name, was, _ in changed)
         raise ConfigError(f"{difference}; {_advice(folder, f'repeat {overrides}, put it back in the recipe')}")
-
-
-def train_further(config: TrainingConfig, folder: object) -> str:
-    """The end of a message: how to train further than a cosine schedule goes; "" where a task cannot."""
-    if not hasattr(config, "start_from"):
-        return ""
-    return f'; to train further, begin another run with training.start_from = "{folder}"'
 
 
 def _advice(folder: object, remedy: str = "put it back") -> str:

@@ -82,7 +82,7 @@ class Posteriors(NamedTuple):
     jumps: Float[np.ndarray, " width"]
 
 
-class Own(NamedTuple):
+class ChunkCounts(NamedTuple):
     """What the cells and words of one chunk contribute to the counts themselves."""
 
     links: Float[np.ndarray, "pair source target"]
@@ -96,7 +96,7 @@ class Model(NamedTuple):
 
     counts: Float[np.ndarray, "entry part_and_1"]
     """Of each pair of words, and of its pairs of parts."""
-    own: list[Own]
+    own: list[ChunkCounts]
     """For each chunk of the corpus."""
     forward: Direction
     backward: Direction
@@ -149,7 +149,7 @@ def joint_links(corpus: Corpus, model: Model, pairs: int, threshold: float) -> l
 
 def initial_model(corpus: Corpus, *, jumps: bool = False) -> Model:
     """No link is counted yet."""
-    own = [Own(*(np.zeros(part.shape, np.float32) for part in group[1:])) for group in corpus.chunks()]
+    own = [ChunkCounts(*(np.zeros(part.shape, np.float32) for part in group[1:])) for group in corpus.chunks()]
     nulls = [np.zeros_like(side.frequency) for side in (corpus.target, corpus.source)]
     return estimate(corpus, np.zeros(len(corpus.source.of)), own, nulls, [FIRST_JUMPS if jumps else None] * 2)
 
@@ -164,7 +164,7 @@ def em_round(corpus: Corpus, model: Model, *, jumps: bool) -> Model:
     widths = [FIRST_JUMPS.copy(), FIRST_JUMPS.copy()]
     for group, before in zip(corpus.chunks(), model.own, strict=True):
         there, back = both_posteriors(corpus, group, before, model)
-        own.append(Own(there.links * back.links.transpose(0, 2, 1), back.null, there.null))
+        own.append(ChunkCounts(there.links * back.links.transpose(0, 2, 1), back.null, there.null))
         np.add.at(counts, group.cells.ravel(), own[-1].links.ravel().astype(float))
         for number, (words, posterior) in enumerate(((group.target, there), (group.source, back))):
             nulls[number] += np.bincount(words.ravel(), posterior.null.ravel(), len(nulls[number]))
@@ -175,7 +175,7 @@ def em_round(corpus: Corpus, model: Model, *, jumps: bool) -> Model:
 def estimate(
     corpus: Corpus,
     counts: Float[np.ndarray, " entry"],
-    own: list[Own],
+    own: list[ChunkCounts],
     nulls: Sequence[Float[np.ndarray, " word"]],
     jumps: Sequence[Float[np.ndarray, " width"] | None],
 ) -> Model:
@@ -210,7 +210,7 @@ def _direction(
     )
 
 
-def both_posteriors(corpus: Corpus, group: Group, own: Own, model: Model) -> tuple[Posteriors, Posteriors]:
+def both_posteriors(corpus: Corpus, group: Group, own: ChunkCounts, model: Model) -> tuple[Posteriors, Posteriors]:
     """The posteriors of both directions, the second with source and target exchanged."""
     counts = np.ascontiguousarray(np.moveaxis(model.counts[group.cells], -1, 0))
     others = np.maximum(counts - own.links, 0)

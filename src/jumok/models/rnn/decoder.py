@@ -14,7 +14,6 @@ from jumok.layers.recurrent import split_states
 from jumok.models.config import Tied, Tying, tied_output, token_table
 from jumok.models.copying import Copying, log_mixture, source_tokens
 from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, LinearOutput, SingleHeadWeights, State
-from jumok.models.fixed_state import FixedState
 from jumok.models.rnn.attention import (
     BahdanauStep,
     DecoderAttention,
@@ -26,6 +25,7 @@ from jumok.models.rnn.attention import (
 )
 from jumok.models.rnn.encoder import RnnConfig
 from jumok.models.rnn.monotonic import MonotonicStep
+from jumok.models.rnn.static_state import RecurrentStaticState
 from jumok.settings import NonNegativeFloat, PositiveInt
 
 Attention = Literal["none", "additive", "dot", "general", "concat", "location", "monotonic"]
@@ -214,9 +214,9 @@ class RnnDecoder(Decoder):
         recorded = self.config.reach != "local-m" and self.config.attention != "monotonic"
         return recorded and not (self.training or own_steps)
 
-    def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> FixedState:
+    def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> RecurrentStaticState:
         """The state before the first token."""
-        return FixedState(self, encoding, lambda state: state.hypotheses, beam=beam)
+        return RecurrentStaticState(self, encoding, lambda state: state.hypotheses, beam=beam)
 
     def _first_state(self, encoding: Encoding) -> StepState:
         """s(0) = tanh(W summary), for every layer and with a beam of one."""

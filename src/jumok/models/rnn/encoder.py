@@ -13,7 +13,7 @@ from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import side_by_side
 from jumok.models.config import TextModelConfig, token_table
 from jumok.models.encoder_decoder import Encoder, Encoding
-from jumok.settings import Fraction, PositiveInt
+from jumok.settings import Depth, Fraction, PositiveInt
 
 Cell = Literal["rnn", "gru", "lstm"]
 
@@ -28,7 +28,7 @@ class RnnConfig(TextModelConfig):
     """Recurrent cell: plain "rnn", "gru" or "lstm"."""
     width: PositiveInt = 512
     """Size of the hidden state; in an encoder, of both directions together."""
-    layers: PositiveInt = 1
+    layers: Depth = 1
     """Number of recurrent layers."""
     embedding: PositiveInt = 256
     """Size of the embeddings."""

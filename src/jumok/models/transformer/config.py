@@ -19,7 +19,7 @@ from jumok.layers.dropout import Dropout
 from jumok.layers.positions import Start
 from jumok.layers.transformer import Activation, Norm
 from jumok.models.config import TextModelConfig, token_table
-from jumok.settings import Fraction, PositiveInt
+from jumok.settings import Depth, Fraction, PositiveInt
 
 Positions = Literal["added", "concatenated", "learned", "rotary"]
 
@@ -38,7 +38,7 @@ class TransformerConfig(TextModelConfig):
     """Heads of keys and values, shared by groups of `heads`; must divide `heads` and defaults to `heads`."""
     hidden: PositiveInt = 1024
     """Hidden size of the feed-forward networks."""
-    layers: PositiveInt = 3
+    layers: Depth = 3
     """Number of layers."""
     norm: Norm = "pre"
     """Layer normalisation before each sublayer ("pre") or after the residual connection ("post")."""

@@ -23,7 +23,7 @@ MOST = 10_000
 Signature = tuple[Any, ...]
 
 
-class Known(NamedTuple):
+class CachedCall(NamedTuple):
     """What calls of one signature have in common."""
 
     given: Score
@@ -41,7 +41,7 @@ class Known(NamedTuple):
         )
 
 
-_known: dict[Signature, Known] = {}
+_cached: dict[Signature, CachedCall] = {}
 
 
 def signature(
@@ -69,9 +69,9 @@ def signature(
     return score, normalise, seen, backend, dtype, device, query.shape, key.shape, value.shape
 
 
-def cached_plan(call_signature: Signature | None) -> Known | None:
+def cached_plan(call_signature: Signature | None) -> CachedCall | None:
     """What is known about calls of this signature."""
-    return None if call_signature is None else _known.get(call_signature)
+    return None if call_signature is None else _cached.get(call_signature)
 
 
 def store_plan(call_signature: Signature | None, call: AttentionCall, plan: Plan) -> None:
@@ -83,6 +83,6 @@ def store_plan(call_signature: Signature | None, call: AttentionCall, plan: Plan
         return  # a projection, such as that of "cosine"
     if any(tensor.shape[:-2] != call.tile.lead for tensor in (query, key, call.value)):
         return
-    if len(_known) >= MOST:
-        _known.clear()
-    _known[call_signature] = Known(call.score, score, call.normalise, call.tile, plan)
+    if len(_cached) >= MOST:
+        _cached.clear()
+    _cached[call_signature] = CachedCall(call.score, score, call.normalise, call.tile, plan)

@@ -12,7 +12,7 @@ from torch import Tensor
 from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, State, StaticState
 
 
-class FixedState(StaticState):
+class RecurrentStaticState(StaticState):
     """The tensors of a `State`, which every step overwrites with those of the next state.
 
     `changing` gives the part of a state that a step changes; the rest belongs to the sources.
@@ -41,7 +41,7 @@ class FixedState(StaticState):
     @torch.no_grad()
     def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
         """Copy the state of some sentences of another."""
-        self._become(cast(FixedState, other).state.keep(sentences))
+        self._become(cast(RecurrentStaticState, other).state.keep(sentences))
 
     def _become(self, state: State) -> None:
         """Take over a state; on a GPU it is copied in place, because a CUDA graph refers to the tensors."""

@@ -1,6 +1,6 @@
 """Fused graph attention in Triton, GATv2, which scores an edge by vector · LeakyReLU(values_j + target_i + W f).
 
-As in GAT (gpu_kernels.py) a program has a node and a head. The backward pass goes over the edges twice: out of each
+As in GAT (gpu_gat_kernels.py) a program has a node and a head. The backward pass goes over the edges twice: out of each
 node for the gradient of its values, and into each node for its gradient as a target. The gradients of the edges'
 features f and their projection W take a third pass, edge by edge.
 
