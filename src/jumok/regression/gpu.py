@@ -1,7 +1,7 @@
 """Kernel regression on a GPU: launches the Triton kernels for blocks of queries and the blocks of points near them.
 
-Where the Gaussian is so wide that every query sees every point, a power series (fast_gauss_transform.py) is faster for many
-of both.
+Where the Gaussian is so wide that every query sees every point, a power series (fast_gauss_transform.py) is faster for
+many of both.
 """
 
 import importlib.util
