@@ -251,7 +251,7 @@ def group_rows(group: str, scored: Sequence[Scored]) -> Iterator[Row]:
     """Rows of a group; "jumok" is the system that is best on the validation words, SINGLE the best single model."""
     best = min(scored, key=lambda of: of.valid)
     best_single = min((of for of in scored if of.single), key=lambda of: of.valid)
-    for of in scored:
+    for of in sorted(scored, key=lambda of: of is not best):
         if of is best:
             row, name = f"g2p-2021-{group}", "jumok"
         elif of is best_single:
