@@ -312,3 +312,18 @@ def test_what_is_missing_or_unknown_is_said(files, monkeypatch, given, said):
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("jumok: ")
     assert said in done.err
+
+
+def test_terms_are_counted_in_the_outputs_of_a_file(tmp_path):
+    files = {
+        "source": "a file\nthe file\n",
+        "output": "파일\n문서\n",
+        "reference": "파일\n파일\n",
+        "terms": "file\t파일\n",
+    }
+    options = [part for name, text in files.items() for part in (f"--{name}", write(tmp_path / name, text))]
+    assert well("evaluate", *options, "--metrics", "chrf").out.splitlines()[-1] == "terms: 1 of 2 kept"
+    assert json.loads(well("evaluate", *options, "--json").out)["terms"] == {"required": 2, "kept": 1}
+    without = [option for at, option in enumerate(options) if at > 1]
+    done = jumok("evaluate", *without)
+    assert (done.code, "--source is missing" in done.err) == (1, True)

@@ -223,3 +223,18 @@ def test_the_progress_within_one_long_line_is_shown(monkeypatch):
 class Terminal(StringIO):
     def isatty(self):
         return True
+
+
+def test_every_line_begins_with_the_prefix_and_has_its_terms(reverser, tmp_path):
+    terms = write(tmp_path / "terms.tsv", "98\t444\n5\t5\n")
+    found = well("translate", reverser, "--prefix", "32", stdin=TEXT).out.split("\n")
+    assert [line.startswith("32") for line in found] == [True, False, True, False, True, True, False]
+    found = well("translate", reverser, "--terms", terms, stdin=TEXT).out.split("\n")
+    plain = well("translate", reverser, stdin=TEXT).out.split("\n")
+    assert "444" in found[2].split()
+    assert found[:2] + found[3:] == plain[:2] + plain[3:]
+
+
+def test_alternatives_after_a_prefix_are_printed(reverser):
+    found = well("translate", reverser, "--prefix", "3", "--n-best", 3, "--json", stdin="123\n")
+    assert all(each["text"].startswith("3") for each in json.loads(found.out)["n_best"])

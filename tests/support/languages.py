@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Specials
 from jumok.models.encoder_decoder import Decoder, Hidden, State
 
@@ -53,3 +54,24 @@ class AnyLanguage(Decoder):
             [self.next_token(int(n), hyp) for hyp in beam] for n, beam in zip(state.names, ids.tolist(), strict=True)
         ]
         return torch.stack([torch.stack(row) for row in rows]), Prefixes(ids, state.names)
+
+
+class SpeltTokens(Tokenizer):
+    """A tokenizer of chosen pieces, which cuts a text into the longest of them from its beginning."""
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = self.spellings = ["", "", "", "⁇", *pieces]
+
+    def encode(self, text: str) -> list[int]:
+        ids, rest = [1], "▁" + text.strip().replace(" ", "▁")
+        while rest and rest != "▁":
+            fitting = [id for id in range(4, self.size) if rest.startswith(self.spellings[id])]
+            ids.append(max(fitting, key=lambda id: len(self.spellings[id]), default=3))
+            rest = rest[len(self.spellings[ids[-1]]) :]
+        return [*ids, 2]
+
+    def surface(self, ids: list[int]) -> str:
+        return "".join(self.spellings[id] for id in ids)
+
+    def decode(self, ids: list[int]) -> str:
+        return self.surface(ids).replace("▁", " ").removeprefix(" ")

@@ -7,6 +7,7 @@ import pytest
 
 import jumok
 from jumok.analysis.report.numbers import EvaluationSet, System
+from jumok.data.terms import Terms
 from jumok.decoding import Hypothesis
 from jumok.tasks.evaluation import score_systems
 from jumok.tasks.translator import Translator
@@ -65,3 +66,15 @@ def test_samples_can_be_chosen_by_risk_and_repeat(translator):
     settings = {"samples": 6, "mbr": True, "temperature": 2.0, "seed": Random(3).randrange(100)}
     first = translator.translate(["January 3"], **settings)
     assert first[0].text == translator.translate(["January 3"], **settings)[0].text
+
+
+def test_an_evaluation_counts_the_required_terms_that_are_kept():
+    test = EvaluationSet(["a File", "no profile", "file and folder"], ["가", "나", "다"], metrics=("chrf",))
+    systems = [System("one", ["파일을", "나", "폴더"]), System("two", ["파일", "파일", "파일 폴더"])]
+    terms = Terms({"file": "파일", "folder": "폴더"})
+    result = score_systems(test, systems, terms=terms).result()
+    assert result.values["terms"] == {"required": 3, "kept": 2}
+    assert "terms of one: 2 of 3 kept\nterms of two: 3 of 3 kept" in result.tables[-1].note
+    alone = score_systems(test, systems[:1], terms=terms).result()
+    assert alone.tables[-1].note == "terms: 2 of 3 kept"
+    assert "terms" not in score_systems(test, systems).result().values

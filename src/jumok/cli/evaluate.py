@@ -92,6 +92,10 @@ def evaluate(
     engine: DecodingEngine = None,
     precision: DecodingPrecision = None,
     by_length: Annotated[bool, Option("--by-length", help="Also print the first metric by source length.")] = False,
+    terms: Annotated[
+        str | None,
+        Option(help="Also count the required terms in the outputs; lines of a source term, a tab and a target term."),
+    ] = None,
     report: Annotated[
         Path | None, Option(help="Also write an HTML page: curves, attention, good and bad cases.")
     ] = None,
@@ -132,6 +136,7 @@ def evaluate(
         tokenize=tokenize,
         lowercase=lowercase,
         by_length=by_length,
+        terms=terms,
         compare=tuple(others),
         report=report,
         kind=kind,
@@ -140,7 +145,7 @@ def evaluate(
     )
     if kind != "cross" and report is None:
         raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
-    _check_outputs(options, [path, *(models or ())[1:], source, reference, *(other for _, other in others)])
+    _check_outputs(options, [path, *(models or ())[1:], source, reference, terms, *(other for _, other in others)])
     with ProgressBars() as bars:
         if not models:
             result = evaluate_outputs(TRANSLATION, path, options, name=name, device=device, watch=bars)

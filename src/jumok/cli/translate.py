@@ -41,6 +41,7 @@ from jumok.cli.arguments import (
 from jumok.cli.output import print_json, say
 from jumok.cli.streams import is_live, is_typed, live_groups
 from jumok.data import read_lines
+from jumok.data.terms import read_terms
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 from jumok.files import STDIN, check_place
@@ -74,6 +75,11 @@ def translate(
     mbr: MinimumRisk = None,
     max_source: MaxSource = None,
     tag: Tag = None,
+    prefix: Annotated[str | None, Option(help="Text that every translation begins with.")] = None,
+    terms: Annotated[
+        Path | None,
+        Option(help="Terms that translations must contain: lines of a source term, a tab and a target term."),
+    ] = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts instead of refusing them.")] = True,
     attention: Annotated[
         Path | None,
@@ -98,6 +104,7 @@ def translate(
     older_maps = set() if attention is None else _saved_maps(attention)
     models, file = _models_and_file(arguments or [])
     source = _source(models[0] if models else None, file, source)
+    required = None if terms is None else read_terms(terms)
     its_task = task_or(TRANSLATION, task, models=len(models))
     translator: Translator = load(models or model_or_bundled(None), device=device, task=its_task)
     translator = translator.between(from_language, to_language)
@@ -108,7 +115,13 @@ def translate(
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
         settings |= {"engine": engine, "precision": precision}
         settings |= sampling_settings(sample, mbr, n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        settings |= {"max_source": max_source, "tag": tag, "tell": _show_group(bars) if with_bars else None}
+        settings |= {
+            "max_source": max_source,
+            "tag": tag,
+            "prefix": prefix,
+            "terms": required,
+            "tell": _show_group(bars) if with_bars else None,
+        }
         if source == STDIN and is_live():
             translations = translator.stream_groups(live_groups(batch), **settings)
         else:

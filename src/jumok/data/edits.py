@@ -13,6 +13,7 @@ An edit has an even number if it advances to the next source letter, and an odd 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -96,6 +97,11 @@ class EditTokenizer(Tokenizer):
         """The pieces that edits write, and which of the edits those are."""
         pieces = [(piece_of(id), place) for place, id in enumerate(ids) if id != DELETE]
         return [piece for piece, _ in pieces], [place for _, place in pieces]
+
+    @cached_property
+    def spellings(self) -> list[str]:
+        """What every edit writes: nothing for a deletion."""
+        return [self.letters.spellings[piece_of(id)] for id in range(self.size)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text that edits write up to the first EOS."""

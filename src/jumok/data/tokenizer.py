@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import chain, groupby, takewhile
 from pathlib import Path
 from random import Random
@@ -373,6 +374,20 @@ class Tokenizer:
         """The text of tokens that are not special, with spaces written ▁ and unknown tokens as "⁇"."""
         spelt = [UNKNOWN if id == UNK else self.pieces[id] for id in ids]
         return "".join(_letters_from_bytes(spelt, [self._bytes.get(id) for id in ids]))
+
+    @cached_property
+    def spellings(self) -> list[str]:
+        """What every token writes, with spaces as ▁: nothing for special tokens and languages, NUL for a byte."""
+        spelt = ["" if id in (PAD, BOS, EOS) else UNKNOWN if id == UNK else self.pieces[id] for id in range(self.size)]
+        if self.kind == "word":
+            spelt[SPECIALS:] = [SPACE + piece.removeprefix(SPACE) for piece in spelt[SPECIALS:]]
+        for id in self._bytes:
+            spelt[id] = "\0"
+        for id in self._symbol_ids.values():
+            spelt[id] = SPACE + self.pieces[id]
+        for id in self._leading.values() if self.language else ():
+            spelt[id] = ""
+        return spelt
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS, PAD and languages nothing."""

@@ -5,7 +5,7 @@ score of y₁ … yₙ = log p(y₁ … yₙ, end) / (n + 1) ^ length_penalty   
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ def repeats_ngram(
 
 
 @dataclass(frozen=True, eq=False)
-class _Search:
+class Search:
     """The sentences still being searched, each with `beam` growing hypotheses and up to `beam` finished ones."""
 
     state: State
@@ -51,10 +51,11 @@ class _Search:
     pool_scores: Float[Tensor, "sentence beam"]
     """Scores of the finished ones, best first; -inf where there is none."""
 
-    def keep(self, going_on: Bool[Tensor, " sentence"]) -> "_Search":
+    def keep(self, going_on: Bool[Tensor, " sentence"]) -> Any:
+        """Only these sentences are searched on; a search of the same class."""
         rows = going_on.nonzero().flatten()
-        fields = ("sentences", "longest", "ids", "totals", "pool_ids", "pool_scores")
-        return replace(self, state=self.state.keep(rows), **{name: getattr(self, name)[rows] for name in fields})
+        tensors = {field.name: getattr(self, field.name)[rows] for field in fields(self) if field.name != "state"}
+        return replace(self, state=self.state.keep(rows), **tensors)
 
 
 @torch.no_grad()
@@ -82,20 +83,20 @@ def beam_search(
         with suppress(NotRecordedError):
             options: dict[str, Any] = {"n_best": n_best, "observe": observe, "check": check}
             return static_search(decoder, encoding, specials, config, longest, **options)
-    search = _begin(decoder, encoding, specials, config, longest)
+    search = begin(decoder, encoding, specials, config, longest)
     outputs: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
     length = 0
     while len(search.sentences):
         log_probs, state = decoder.step(search.state, search.ids[:, :, -1])
-        log_probs = _allowed(log_probs, search, length, specials, config)
+        log_probs = allowed_tokens(log_probs, search, length, specials, config)
         search = _extend(replace(search, state=state), log_probs, length, specials, config, observe)
         length += 1
         if check is not None:
             check()
-        done = _finished(search, length, config, n_best)
+        done = finished_sentences(search, length, config, n_best)
         if done.any():
             for row in done.nonzero().flatten().tolist():
-                outputs[int(search.sentences[row])] = _hypotheses(search, row, specials)[:n_best]
+                outputs[int(search.sentences[row])] = finished_hypotheses(search, row, specials)[:n_best]
             search = search.keep(~done)
     return outputs
 
@@ -116,9 +117,8 @@ def longest_outputs(decoder: Decoder, encoding: Encoding, config: DecodingConfig
     return longest
 
 
-def _begin(
-    decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig, longest: Tensor
-) -> _Search:
+def begin(decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig, longest: Tensor) -> Search:
+    """The search before its first step: one empty hypothesis for each sentence."""
     count, device = len(encoding.states), encoding.states.device
     longest = longest.to(device)
     state = decoder.start(encoding, capacity=int(longest.max()) + 1 if count else 1)
@@ -128,12 +128,12 @@ def _begin(
     nothing = torch.full((count, config.beam), -torch.inf, dtype=dtype, device=device)
     empty = torch.full((count, config.beam, 1), specials.pad, dtype=torch.long, device=device)
     sentences = torch.arange(count, device=device)
-    return _Search(state, sentences, longest, first, nothing.new_zeros(count, 1), empty, nothing)
+    return Search(state, sentences, longest, first, nothing.new_zeros(count, 1), empty, nothing)
 
 
-def _allowed(
+def allowed_tokens(
     log_probs: Float[Tensor, "sentence beam vocabulary"],
-    search: _Search,
+    search: Search,
     length: int,
     specials: Specials,
     config: DecodingConfig,
@@ -154,24 +154,24 @@ def _allowed(
 
 
 def _extend(
-    search: _Search,
+    search: Search,
     log_probs: Tensor,
     length: int,
     specials: Specials,
     config: DecodingConfig,
     observe: Observer | None,
-) -> _Search:
+) -> Search:
     """Extend every hypothesis by every token: the best that end go to the pool, the best of the others grow on."""
     vocabulary, beam = log_probs.shape[-1], config.beam
     candidates = (search.totals[:, :, None] + log_probs).flatten(1)
     # At most `beam` of the 2 · beam best candidates end here, so `beam` are left to grow.
     totals, best = candidates.topk(min(2 * beam, candidates.shape[1]), dim=1)
     parents, tokens = best // vocabulary, best % vocabulary
-    ids = torch.cat([_rows(search.ids, parents), tokens[:, :, None]], -1)
+    ids = torch.cat([pick_rows(search.ids, parents), tokens[:, :, None]], -1)
     ends = tokens == specials.eos
     growing, order = totals.masked_fill(ends, -torch.inf).topk(min(beam, totals.shape[1]), dim=1)
     ended = totals[:, :beam].masked_fill(~ends[:, :beam], -torch.inf)
-    pool_ids, pool_scores = _pool(search, ids[:, :beam], ended / (length + 1) ** config.length_penalty)
+    pool_ids, pool_scores = best_finished(search, ids[:, :beam], ended / (length + 1) ** config.length_penalty)
     grown_from = parents.gather(1, order)
     if observe is not None:
         kept = ((grown_from, parents), (tokens.gather(1, order), tokens), (growing, ended))
@@ -179,21 +179,21 @@ def _extend(
     return replace(
         search,
         state=search.state.reorder(grown_from),
-        ids=_rows(ids, order),
+        ids=pick_rows(ids, order),
         totals=growing,
         pool_ids=pool_ids,
         pool_scores=pool_scores,
     )
 
 
-def _pool(search: _Search, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+def best_finished(search: Search, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """The best of the finished hypotheses of each sentence, old and new."""
     older = torch.nn.functional.pad(search.pool_ids, (0, 1))
     scores, order = torch.cat([search.pool_scores, scores], 1).topk(search.pool_scores.shape[1], dim=1)
-    return _rows(torch.cat([older, ids], 1), order), scores
+    return pick_rows(torch.cat([older, ids], 1), order), scores
 
 
-def _finished(search: _Search, length: int, config: DecodingConfig, n_best: int) -> Bool[Tensor, " sentence"]:
+def finished_sentences(search: Search, length: int, config: DecodingConfig, n_best: int) -> Bool[Tensor, " sentence"]:
     """Sentences at their greatest length, or of whose growing hypotheses none can be among the `n_best` any more.
 
     Greedy search, with a beam of 1, ends with the first output that ends.
@@ -206,7 +206,8 @@ def _finished(search: _Search, length: int, config: DecodingConfig, n_best: int)
     return (length > search.longest) | (search.pool_scores[:, n_best - 1] >= best_to_come)
 
 
-def _hypotheses(search: _Search, row: int, specials: Specials) -> list[Hypothesis]:
+def finished_hypotheses(search: Search, row: int, specials: Specials) -> list[Hypothesis]:
+    """The finished hypotheses of a sentence, best first."""
     pool = zip(search.pool_ids[row].tolist(), search.pool_scores[row].tolist(), strict=True)
     return [Hypothesis(_words(ids, specials), score) for ids, score in pool if score > -torch.inf]
 
@@ -216,7 +217,8 @@ def _words(ids: list[int], specials: Specials) -> list[int]:
     return words[: words.index(specials.eos)] if specials.eos in words else words
 
 
-def _rows(table: Int[Tensor, "sentence row length"], rows: Int[Tensor, "sentence pick"]) -> Tensor:
+def pick_rows(table: Int[Tensor, "sentence row length"], rows: Int[Tensor, "sentence pick"]) -> Tensor:
+    """These rows of each sentence."""
     return table.gather(1, rows[:, :, None].expand(-1, -1, table.shape[-1]))
 
 

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from jumok.decoding.beam import beam_search
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.constrained import constrained_search
 from jumok.decoding.encoder_graphs import encode
+from jumok.decoding.patterns import Constraints
 from jumok.decoding.specials import Hypothesis, Observer, Specials
 from jumok.layers.recorded import is_recorded
 
@@ -31,16 +33,21 @@ def search(
     n_best: int | None = None,
     observe: Observer | None = None,
     check: Callable[[], None] | None = None,
+    constraints: Constraints | None = None,
 ) -> list[list[Hypothesis]]:
     """What `beam_search` finds for the inputs of the model's encoder, in the precision of the settings.
 
-    Inputs without a finite score in half precision are searched again in the precision of the weights.
+    With `constraints`, it is what `constrained_search` finds. Inputs without a finite score in half precision are
+    searched again in the precision of the weights.
     """
     quick = in_precision(model, precision_of(config, model))
 
     def found_by(model: Any, observe: Observer | None) -> list[list[Hypothesis]]:
         encoding = encode(model.encoder, *inputs)
-        return beam_search(model.decoder, encoding, specials, config, observe, n_best=n_best, check=check)
+        options: dict[str, Any] = {"n_best": n_best, "check": check}
+        if constraints is not None:
+            return constrained_search(model.decoder, encoding, specials, config, constraints, observe, **options)
+        return beam_search(model.decoder, encoding, specials, config, observe, **options)
 
     outputs = found_by(quick, observe)
     if quick is model or all(outputs):

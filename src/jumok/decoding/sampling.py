@@ -15,6 +15,7 @@ from torch import Tensor
 
 from jumok.decoding.beam import repeats_ngram
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.patterns import FORBIDDEN, Constraints
 from jumok.decoding.specials import Hypothesis, Specials
 from jumok.models.encoder_decoder import Decoder, Encoding
 
@@ -27,12 +28,13 @@ def sample_outputs(
     config: DecodingConfig,
     lines: Sequence[tuple[int, int]],
     check: Callable[[], None] | None = None,
+    constraints: Constraints | None = None,
 ) -> list[list[Hypothesis]]:
     """`config.samples` outputs for every sentence, in the order of their drawing.
 
     `lines` are the numbers that identify each sentence: of its line, and of its part of it. A score is that of beam
     search, from the model's own probabilities. `check` is called after every step, and stops the drawing by raising an
-    error.
+    error. `constraints` are the prefixes of the sentences.
     """
     device, count, samples = encoding.states.device, len(lines), config.samples
     longest = torch.tensor([config.longest(length) for length in encoding.visible.sum(-1).tolist()], dtype=torch.long)
@@ -45,6 +47,7 @@ def sample_outputs(
     ids[:, :, 0] = specials.bos
     totals = torch.zeros(count, samples, device=device)
     ended = torch.zeros(count, samples, dtype=torch.bool, device=device)
+    states = None if constraints is None else constraints.start[:, None].expand(-1, samples, -1)
     for step in range(steps):
         before = ids[:, :, step] if step else ids[:, :1, 0]
         log_probs, state = decoder.step(state, before)
@@ -52,10 +55,14 @@ def sample_outputs(
             first = torch.zeros(count, samples, dtype=torch.long, device=device)
             log_probs, state = log_probs.expand(-1, samples, -1), state.reorder(first)
         forbidden = _forbidden(log_probs, ids[:, :, 1 : step + 1], step, longest, specials, config)
+        if constraints is not None and states is not None:
+            forbidden |= constraints.left_after(states) >= FORBIDDEN
         tokens = draw_tokens(log_probs.masked_fill(forbidden, -torch.inf), draws[:, :, step], config)
         chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1)
         totals += chosen.masked_fill(ended, 0.0)
         ids[:, :, step + 1] = tokens.masked_fill(ended, specials.pad)
+        if constraints is not None and states is not None:
+            states = constraints.advance(states, tokens)
         ended |= tokens == specials.eos
         if check is not None:
             check()

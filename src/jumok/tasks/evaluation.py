@@ -26,6 +26,7 @@ from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import SYMBOL_WORD
+from jumok.data.terms import Terms, occurs, read_terms
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write, nearest_path
@@ -53,6 +54,8 @@ class Evaluation:
     """The difference of every other system from the first, with its p-value."""
     bands: list[Band] | None = None
     """The first metric of the first system by source length."""
+    terms: Terms | None = None
+    """Terms to look for in the outputs."""
 
     def result(self) -> EvaluationResult:
         """The scores as `jumok evaluate` prints them."""
@@ -78,7 +81,18 @@ class Evaluation:
             ]
         if marked := self._marked():
             values["placeholders"] = {"lines": len(marked), "kept": self._keeping(self.systems[0], marked)}
+        if self.terms is not None:
+            required = self._required(self.terms)
+            values["terms"] = {"required": len(required), "kept": self._terms_in(self.systems[0], required)}
         return values
+
+    def _required(self, terms: Terms) -> list[tuple[int, str]]:
+        """The number of every sentence with a source term, and the target term that it requires."""
+        return [(number, term) for number, source in enumerate(self.test.sources) for term in terms.required(source)]
+
+    def _terms_in(self, system: System, required: list[tuple[int, str]]) -> int:
+        """How many of the required terms occur in the outputs of a system."""
+        return sum(occurs(term, system.outputs[number], lowercase=self.test.lowercase) for number, term in required)
 
     def _marked(self) -> list[int]:
         """The sentences with placeholders or tags."""
@@ -96,7 +110,20 @@ class Evaluation:
         if marked := self._marked():
             rows = [[system.name, str(len(marked)), str(self._keeping(system, marked))] for system in self.systems]
             tables.append(Table(["system", "lines with placeholders or tags", "that keep them all"], rows))
+        if self.terms is not None:
+            tables[-1] = tables[-1]._replace(
+                note="\n".join(filter(None, [tables[-1].note, *self._term_lines(self.terms)]))
+            )
         return tables
+
+    def _term_lines(self, terms: Terms) -> list[str]:
+        """How many terms every system keeps."""
+        required = self._required(terms)
+        names = [f"terms of {system.name}" if len(self.systems) > 1 else "terms" for system in self.systems]
+        return [
+            f"{name}: {self._terms_in(system, required)} of {len(required)} kept"
+            for name, system in zip(names, self.systems, strict=True)
+        ]
 
     def _comparison(self) -> list[Table]:
         """A row for every score of every system; p is empty for the first and for scores without a paired test."""
@@ -152,6 +179,7 @@ def evaluate_translations(
     sources, references = read_test_set(
         options.source, options.reference, options.columns, features=options.features, only=options.only
     )
+    terms = None if options.terms is None else read_terms(options.terms)
     for other, path in options.compare:
         check_system(task, other, path, len(references))
     system = first(sources)
@@ -185,7 +213,7 @@ def evaluate_translations(
         options.lowercase,
         _facts(options),
     )
-    return score_systems(test, [system, *others], by_length=options.by_length, watch=watch).result()
+    return score_systems(test, [system, *others], by_length=options.by_length, terms=terms, watch=watch).result()
 
 
 def evaluate_outputs(
@@ -214,7 +242,12 @@ def _words_of(sources: Sequence[str]) -> list[str]:
 
 def _check_sources(options: EvaluationOptions) -> None:
     """Refuse options that need source sentences where there are none."""
-    needed = options.by_length or options.report is not None or any(path.is_dir() for _, path in options.compare)
+    needed = (
+        options.by_length
+        or options.terms
+        or options.report is not None
+        or any(path.is_dir() for _, path in options.compare)
+    )
     if options.source is None and options.reference is not None and needed:
         raise ArgumentError("--source is missing: the test sentences, one per line")
 
@@ -227,7 +260,12 @@ def _facts(options: EvaluationOptions) -> dict[str, str]:
 
 
 def score_systems(
-    test: EvaluationSet, systems: Sequence[System], *, by_length: bool = False, watch: Watch = unwatched
+    test: EvaluationSet,
+    systems: Sequence[System],
+    *,
+    by_length: bool = False,
+    terms: Terms | None = None,
+    watch: Watch = unwatched,
 ) -> Evaluation:
     """Score the outputs of every system, and compare each with the first one by the paired bootstrap.
 
@@ -248,7 +286,7 @@ def score_systems(
     first = counted[0].counts[test.metrics[0]]
     bands = bands_of(first, test.sources, resamples=1) if by_length else None
     paired = paired_bootstrap([(system.name, system.counts) for system in counted], watch=watch)
-    return Evaluation(test, counted, scores, paired, bands)
+    return Evaluation(test, counted, scores, paired, bands, terms)
 
 
 def _has_four_words(texts: Sequence[str], tokenize: str) -> bool:

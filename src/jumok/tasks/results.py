@@ -68,6 +68,8 @@ class EvaluationOptions(CommandOptions):
     engine: str | None = None
     precision: str | None = None
     # What to do with the outputs.
+    terms: str | None = None
+    """File of terms whose occurrences are counted."""
     by_length: bool = False
     """Also score ranges of source lengths."""
     compare: tuple[tuple[str, Path], ...] = ()

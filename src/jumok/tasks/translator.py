@@ -1,9 +1,9 @@
 """A trained translation model: the object behind the command line, evaluation and the server."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -16,12 +16,15 @@ from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Pair, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import without_symbols
+from jumok.data.terms import Terms, as_terms
 from jumok.data.tokenizer import known_tags
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
+from jumok.decoding.constrained import FULL_BANKS
 from jumok.decoding.long_lines import PartLimits, split_text
 from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.patterns import Constraints, PatternMaker, TextPattern
 from jumok.decoding.precision import search
 from jumok.decoding.sampling import sample_outputs
 from jumok.decoding.vote import by_mean_reciprocal_rank
@@ -35,6 +38,8 @@ from jumok.tasks.translation_warnings import WarningKind, translation_warnings
 
 STRETCH = 2
 """A single sentence is not split up to this many times the length a model was trained on, if it has the positions."""
+MOST_CONSTRAINED = 16
+"""Most texts with a prefix or terms that are searched at once; their patterns need memory."""
 
 WatchSteps = Callable[[int, int, list[Node]], None]
 """Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
@@ -105,6 +110,15 @@ class SourcePart(NamedTuple):
     """Which part of the text it is."""
     part: str
     ids: list[int]
+    prefix: str = ""
+    """The beginning of its translation."""
+    terms: tuple[str, ...] = ()
+    """What its translation must contain."""
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether its translation must begin with a text or contain terms."""
+        return bool(self.prefix or self.terms)
 
 
 class TrainedTranslator(NamedTuple):
@@ -183,24 +197,33 @@ class Translator(TextGenerator):
         tell: TellProgress | None = None,
         check: CheckCancelled | None = None,
         tag: str | None = None,
+        prefix: str | Sequence[str] | None = None,
+        terms: Mapping[str, str] | Terms | None = None,
         **settings: Any,
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
         Settings that are not given, or None, are those of the recipe; the beam is at least `n_best` wide. An empty text
-        stays empty. `tag`, one of `tags`, is put in front of every text. A text longer than the model ever saw (or than
-        `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`. Messages count texts
-        from `first`. `watch` sees every step of the search; `tell` is called with the progress after every batch;
-        `check` is called while it goes on, and stops the search by raising an error.
+        stays empty. `tag`, one of `tags`, is put in front of every text. Every translation begins with `prefix`, or
+        each with its own of a list, and contains the target term of every source term of `terms` that its text has. A
+        text longer than the model ever saw (or than `max_source` tokens) is translated in parts, or refused with
+        `split=False`; see `limits`. Messages count texts from `first`. `watch` sees every step of the search; `tell` is
+        called with the progress after every batch; `check` is called while it goes on, and stops the search by raising
+        an error.
         """
         texts = list(_checked(texts))
-        config = self._config(n_best, **settings)
+        prefixes, terms = _prefixes(prefix, len(texts)), as_terms(terms)
+        config = self._config(n_best, prefix=prefix, terms=terms, **settings)
         limits = self.limits(settings.get("max_source"))
         tagged = [self.tagged(text, tag) for text in texts]
-        jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
+        jobs = [
+            self._constrained(job, prefixes[number], terms, config)
+            for number, text in enumerate(tagged)
+            for job in self._jobs(number, text, limits, split, first)
+        ]
         candidates: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
-        for batch in self._batches(jobs, config.samples or config.beam):
+        for batch in self._all_batches(jobs, config.samples or config.beam):
             searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
                 candidates[number] = hypotheses or _refuse(jobs[number].text + first, config)
@@ -220,13 +243,21 @@ class Translator(TextGenerator):
         return self.stream_groups(_groups(texts, chunk), **settings)
 
     def stream_groups(
-        self, groups: Iterable[Sequence[str]], *, tell: TellProgress | None = None, **settings: Any
+        self,
+        groups: Iterable[Sequence[str]],
+        *,
+        tell: TellProgress | None = None,
+        prefix: str | Sequence[str] | None = None,
+        **settings: Any,
     ) -> Iterator[Translation]:
         """The same for texts that come in groups; each group is translated before the next one is read."""
-        self._config(**{"n_best": 1, **settings})  # wrong settings are refused before the first text is read
+        # wrong settings are refused before the first text is read
+        self._config(**{"n_best": 1, "prefix": prefix, **settings})
+        each = None if prefix is None or isinstance(prefix, str) else list(_checked(prefix, "prefix"))
         first = 1
         for group in groups:
-            yield from self.translate(group, first=first, tell=tell, **settings)
+            own = prefix if each is None else each[first - 1 : first - 1 + len(group)]
+            yield from self.translate(group, first=first, tell=tell, prefix=own, **settings)
             first += len(group)
 
     @property
@@ -339,9 +370,26 @@ class Translator(TextGenerator):
         """Short test sentences of the built-in corpus that the model was trained on."""
         return self.trained.recipe.data.examples(count)
 
-    def _config(self, n_best: int, split: bool = True, tag: str | None = None, **settings: Any) -> DecodingConfig:
+    def _config(
+        self,
+        n_best: int,
+        split: bool = True,
+        tag: str | None = None,
+        prefix: str | Sequence[str] | None = None,
+        terms: Mapping[str, str] | Terms | None = None,
+        **settings: Any,
+    ) -> DecodingConfig:
         self.tagged("", tag)
         config = with_settings(self.decoding, n_best, **settings)
+        terms = as_terms(terms)
+        if config.engine == "ctranslate2" and (terms or prefix):
+            raise ArgumentError(
+                'engine = "ctranslate2", but prefixes and terms need jumok\'s own search; use engine = "auto"'
+            )
+        if terms and config.samples:
+            raise ArgumentError("terms need beam search, but outputs are sampled; leave out --sample or --terms")
+        for term in terms.targets:
+            self._pattern_maker.check("term", term)
         if self.voters and (config.samples or config.mbr):
             raise ArgumentError(
                 "these models write in different tokens and vote on what beam search finds; leave out --sample and "
@@ -360,6 +408,37 @@ class Translator(TextGenerator):
         for at, (part, ids) in enumerate(parts):
             yield SourcePart(number, at, part, ids[1:])
 
+    def _constrained(self, job: SourcePart, prefix: str, terms: Terms, config: DecodingConfig) -> SourcePart:
+        """The part with the prefix, if it is the first of its text, and with the terms for what its text has."""
+        if not prefix and not terms:
+            return job
+        job = job._replace(prefix="" if job.number else prefix, terms=terms.required(self._text(job)))
+        return job if self._patterns_of(job, config) else job._replace(prefix="", terms=())
+
+    @cached_property
+    def _pattern_maker(self) -> PatternMaker:
+        return PatternMaker(self.tokenizer)
+
+    def _patterns_of(self, job: SourcePart, config: DecodingConfig) -> list[TextPattern]:
+        """The patterns of the prefix and the terms; an ArgumentError for what the model cannot write."""
+        if not job.is_constrained:
+            return []
+        make, longest = self._pattern_maker, config.longest(len(job.ids))
+        patterns = [make.term(term) for term in job.terms]
+        prefix = make.prefix(job.prefix, shortest=bool(config.samples) or config.beam == 1)
+        if prefix is not None and prefix.tokens > min(longest, (self.trained.model.decoder.limit or longest + 1) - 1):
+            raise ArgumentError(
+                f"the prefix {quoted(job.prefix)} has {prefix.tokens} tokens, but an output for "
+                f"{quoted(job.part)} has at most {longest}; shorten it, or raise decoding.max_length and max_ratio"
+            )
+        return patterns if prefix is None else [prefix, *patterns]
+
+    def _constraints(self, jobs: Sequence[SourcePart], config: DecodingConfig) -> Constraints | None:
+        if not any(job.is_constrained for job in jobs):
+            return None
+        patterns = [self._patterns_of(job, config) for job in jobs]
+        return Constraints.of(patterns, self.tokenizer.size, self.device)
+
     def parts(self, text: str, limits: PartLimits | None = None) -> list[str]:
         """The parts of a text that are translated at once, in order; parts of spaces only are left out.
 
@@ -377,11 +456,21 @@ class Translator(TextGenerator):
         parts = [(first + part, encode(first + part)) for part in pieces if part.strip()]
         return [(part, ids) for part, ids in parts if len(ids) > len(encode(first))]
 
-    def _batches(self, jobs: Sequence[SourcePart], beam: int) -> Iterator[list[int]]:
+    def _all_batches(self, jobs: Sequence[SourcePart], beam: int) -> Iterator[list[int]]:
+        """Batches of the numbers of jobs; those with a prefix or terms are apart, so that they change no other."""
+        plain = [number for number, job in enumerate(jobs) if not job.is_constrained]
+        yield from self._batches(jobs, plain, beam)
+        constrained = [number for number, job in enumerate(jobs) if job.is_constrained]
+        yield from self._batches(jobs, constrained, beam * FULL_BANKS, most=MOST_CONSTRAINED)
+
+    def _batches(
+        self, jobs: Sequence[SourcePart], numbers: Sequence[int], beam: int, most: int | None = None
+    ) -> Iterator[list[int]]:
         """Numbers of jobs of like length, as many as the token budget allows with every hypothesis counted."""
         batch: list[int] = []
-        for number in sorted(range(len(jobs)), key=lambda at: -len(jobs[at].ids)):
-            if batch and (len(batch) + 1) * len(jobs[batch[0]].ids) * beam > self.batch_tokens * 5:
+        for number in sorted(numbers, key=lambda at: -len(jobs[at].ids)):
+            tokens = (len(batch) + 1) * len(jobs[batch[0]].ids) * beam if batch else 0
+            if tokens > self.batch_tokens * 5 or len(batch) == most:
                 yield batch
                 batch = []
             batch.append(number)
@@ -465,7 +554,8 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         lines = [(job.text + first, job.number) for job in jobs]
-        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+        encoding, constraints = model.encoder(source, visible), self._constraints(jobs, config)
+        return sample_outputs(model.decoder, encoding, self._specials, config, lines, check, constraints)
 
     @property
     def _specials(self) -> Specials:
@@ -484,7 +574,8 @@ class Translator(TextGenerator):
         if check is not None:
             check()
         results: list[list[Hypothesis] | None] = [None] * len(jobs)
-        if (engine := self.engines.ctranslate2(config, n_best, watched=watch is not None)) is not None:
+        is_ours = watch is not None or any(job.is_constrained for job in jobs)
+        if (engine := self.engines.ctranslate2(config, n_best, watched=is_ours)) is not None:
             results = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
         left = [number for number, hypotheses in enumerate(results) if hypotheses is None]
         own = iter(self._own_search([jobs[number] for number in left], config, n_best, watch, check) if left else [])
@@ -501,7 +592,9 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
+        constraints = self._constraints(jobs, config)
+        is_ours = watch is not None or constraints is not None
+        short = self.engines.recurrent(config, [job.ids for job in jobs], watched=is_ours)
         if short is not None:
             decoder, kept = short
             encoding = model.encoder(source, visible)
@@ -515,6 +608,7 @@ class Translator(TextGenerator):
             n_best=wanted,
             observe=None if watch is None else partial(_tell_steps, jobs, watch),
             check=check,
+            constraints=constraints,
         )
 
     def _translation(
@@ -553,16 +647,26 @@ def join_parts(text: str, parts: Sequence[Translation]) -> Translation:
     )
 
 
-def _checked(texts: Any) -> Iterator[str]:
+def _checked(texts: Any, name: str = "texts") -> Iterator[str]:
     """The texts, each checked to be one."""
     if isinstance(texts, str | bytes):
-        raise ArgumentError(f"texts must be a list of texts, but it is one: {quoted(texts)}; write [{quoted(texts)}]")
+        raise ArgumentError(f"{name} must be a list of texts, but it is one: {quoted(texts)}; write [{quoted(texts)}]")
     if not isinstance(texts, Iterable):
-        raise ArgumentError(f"texts must be a list of texts, but it is {type(texts).__name__}: {quoted(texts)}")
+        raise ArgumentError(f"{name} must be a list of texts, but it is {type(texts).__name__}: {quoted(texts)}")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ArgumentError(f"texts[{number}] must be a text, but it is {type(text).__name__}: {quoted(text)}")
+            raise ArgumentError(f"{name}[{number}] must be a text, but it is {type(text).__name__}: {quoted(text)}")
         yield text
+
+
+def _prefixes(prefix: Any, texts: int) -> list[str]:
+    """The prefix of every text."""
+    if prefix is None or isinstance(prefix, str):
+        return [prefix or ""] * texts
+    prefixes = list(_checked(prefix, "prefix"))
+    if len(prefixes) != texts:
+        raise ArgumentError(f"prefix has {len(prefixes)} texts for {texts}; give one for all, or one for each")
+    return prefixes
 
 
 def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
