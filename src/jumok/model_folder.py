@@ -81,6 +81,8 @@ class ModelFolder(NamedTuple):
 def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:
     """The result of `read` for a model folder; tried again if it fails, because a run may have published a model."""
     path = model_path(folder)
+    if isfile(path) and not is_model_file(path):
+        raise ModelError(f"{path} is a file, not a model folder{_instead_of_file(path)}")
     if not path.is_dir():
         raise ModelError(f"there is no model folder {path}{_where_instead(path)}")
     try:
@@ -94,6 +96,13 @@ def _where_instead(path: Path) -> str:
     if is_model_file(path):
         return f"; name the folder of this file: {path.parent}"
     return nearest_path(path) or "; `jumok train` writes one"
+
+
+def _instead_of_file(path: Path) -> str:
+    """The end of a message about a file that is none of a model."""
+    if path.suffix == ".toml":
+        return f"; `jumok train {path}` writes the folder of its model, runs/{path.stem} by default"
+    return "; name the folder that `jumok train` wrote"
 
 
 def is_model_file(path: Path) -> bool:

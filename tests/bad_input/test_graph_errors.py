@@ -119,6 +119,8 @@ def test_arrays_that_are_missing_are_named_with_those_that_are_there():
         ("label\n0\n", "", "nodes.csv … no features"),
         ("", "", "nodes.csv … empty"),
         ("label,a\n0,1\n", "5\n", "edges.csv, line 1"),
+        ("label,a\n0,1\n", "", "edges.csv … no edges"),
+        ("label,a\n0,1\n", "source,target\n", "edges.csv … no edges"),
     ],
 )
 def test_tables_name_the_line_at_fault(tmp_path, nodes, edges, facts):

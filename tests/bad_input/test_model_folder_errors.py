@@ -25,6 +25,11 @@ def test_a_model_folder_that_is_none(tmp_path):
     assert refused("inspect", "none") == "there is no model folder none; `jumok train` writes one"
     Path("models/first").mkdir(parents=True)
     assert refused("inspect", "models/frist") == "there is no model folder models/frist; did you mean models/first?"
+    write(Path("test.toml"), "")
+    assert refused("inspect", "test.toml") == (
+        "test.toml is a file, not a model folder; `jumok train test.toml` writes the folder of its model, runs/test by "
+        "default"
+    )
     (tmp_path / "empty").mkdir()
     names(refused("inspect", "empty"), "empty", "recipe.toml is missing")
     (tmp_path / "begun/checkpoints/step-00000002").mkdir(parents=True)

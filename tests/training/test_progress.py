@@ -90,6 +90,18 @@ def test_the_bar_is_gone_when_training_fails(tmp_path, monkeypatch):
     assert report._bar is None
 
 
+def test_the_bar_shows_the_numbers_of_its_last_step(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    report = BarReport()
+    report.begin(step=0, steps=2, minutes=0, seconds=0)
+    bar = report._bar
+    for step, loss in ((1, 2.5), (2, 1.25)):
+        report.step(step)
+        report.record({"step": step, "loss": loss, "tokens_per_second": 10.0, "skipped": 0})
+    report.end()
+    assert "1.25" in bar.tasks[0].fields["numbers"]
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(None, "-:--"), (0, "0:00"), (61.2, "1:01"), (3723, "1:02:03")])
 def test_time_reads_as_on_a_clock(seconds, text):
     assert clock(seconds) == text

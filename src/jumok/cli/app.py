@@ -1,6 +1,7 @@
 """The program `jumok`: its commands, each loaded when it is run, and its messages and exit codes when one fails."""
 
 import os
+import signal
 import sys
 from textwrap import indent
 from typing import Annotated, Any
@@ -109,6 +110,7 @@ def run() -> None:
         if isinstance(end.__context__, BrokenPipeError):  # typer and rich end the program this way
             sys.exit(_report_os_error(end.__context__))
         if end.code == INTERRUPTED:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C must not break off the exit
             print("jumok: interrupted", file=sys.stderr)
         raise
     except UsageError as error:

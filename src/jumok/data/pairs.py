@@ -205,9 +205,10 @@ def _tsv(
             continue
         needed = [place for side in places for place in side]
         if len(cells) < max(needed) or min(needed) < 1:
+            counted = "; columns are counted from 1" if min(needed) < 1 else ""
             raise DataError(
                 f"{display_name(path)}, line {number} has {len(cells)} columns separated by tabs, but columns {needed} "
-                f"are needed: {_shortened(line)}"
+                f"are needed{counted}: {_shortened(line)}"
             )
         if only is None or cells[only[0] - 1 : only[0]] == [only[1]]:
             matched = True

@@ -146,10 +146,10 @@ def read_node_tables(nodes: str, edges: str) -> RawGraph:
         raise DataError(f"{nodes}: two nodes have the id {quoted(twice[0])}")
     labels, class_names = _classes(column["label"])
     return RawGraph(
-        edges=_edges(edges, {name: at for at, name in enumerate(names)}, len(rows)),
         features=_numbers(nodes, [name for name in head if name not in ("id", "label", "split")], column),
         labels=labels,
         masks=_masks(nodes, column["split"]) if "split" in column else {},
+        edges=_edges(edges, {name: at for at, name in enumerate(names)}, len(rows)),
         names=names,
         class_names=class_names,
         origin=nodes,
@@ -211,6 +211,8 @@ def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
             unknown = quoted(row[ends.index(None)])
             raise DataError(f"{path}, line {number}: an edge with {unknown}, which is no node; nodes have {known}")
         edges.append((source, target))
+    if not edges:
+        raise DataError(f"{path} has no edges: it needs a row for every edge, its source and its target")
     return np.array(edges, np.int64).reshape(-1, 2).T
 
 

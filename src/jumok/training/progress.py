@@ -99,6 +99,8 @@ class BarReport(Report):
             self.say(f"step {record['step']}: {scores(record)}")
         else:
             self._fields["numbers"] = numbers(record, self.unit)
+        if self._bar is not None:
+            self._show(record["step"])
 
     def say(self, message: str) -> None:
         """Print the message above the bar."""

@@ -96,6 +96,8 @@ def test_distances_count_from_the_nearer_end_or_from_the_last_token():
 def test_where_no_sentence_is_long_enough_that_is_said():
     with pytest.raises(ArgumentError, match="no source has 9 tokens"):
         reach_by_distance([np.ones(5)], shortest=9)
+    with pytest.raises(ArgumentError, match="only 1 of the sources"):
+        reach_by_distance([np.ones(9)], shortest=9)
 
 
 def test_a_fresh_fixed_context_forgets_the_middle_and_attention_does_not():

@@ -129,6 +129,11 @@ def reach_by_distance(
             reaches.append(
                 GradientReach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high))
             )
+    if not reaches:
+        raise ArgumentError(
+            f"only {len(chosen)} of the sources have {shortest} tokens or more, and a mean needs {FEWEST}; lower "
+            "--shortest, or join sentences"
+        )
     return reaches
 
 

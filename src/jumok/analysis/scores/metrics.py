@@ -118,13 +118,15 @@ def count_outputs(
 
 
 def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
-    """Raise an ArgumentError for an unknown score or tokenizer."""
+    """Raise an ArgumentError for an unknown score, or for a tokenizer that is unknown or cannot run here."""
     for name in names:
         if name not in SCORES:
             raise ArgumentError(f"{name!r} is not a score; choose from {', '.join(SCORES)}")
     if tokenize not in sacrebleu.BLEU.TOKENIZERS:
         known = ", ".join(sacrebleu.BLEU.TOKENIZERS)
         raise ArgumentError(f"{tokenize!r} is not a tokenizer of sacrebleu; choose from {known}")
+    if "bleu" in names and tokenize != "13a":  # some need a package, which should be missed before the work
+        make_metric("bleu", tokenize)
 
 
 def too_long_for_ter(outputs: Sequence[str], references: Sequence[References]) -> str:
