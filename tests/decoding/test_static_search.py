@@ -343,7 +343,10 @@ def test_a_recording_that_breaks_off_leaves_random_numbers_and_other_graphs_usab
 
 
 def test_a_search_whose_steps_cannot_be_recorded_warns_and_is_refused():
-    class Unrecorded:
+    class Unrecorded(module.Search):
+        def __init__(self):
+            pass
+
         def record(self, *_):
             raise RuntimeError("operation not permitted when stream is capturing\nand more")
 

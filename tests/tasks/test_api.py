@@ -86,10 +86,3 @@ def test_a_wrong_override_is_named(recipe, overrides):
 def test_a_recipe_without_a_file_needs_a_folder():
     with pytest.raises(ArgumentError, match="out is missing"):
         jumok.train(GRAPH, report=Report())
-
-
-def test_settings_of_other_tasks_that_did_nothing_are_read_from_older_folders(tmp_path):
-    table = GRAPH["training"] | {"guided_alignment": 0.0, "doubly_stochastic": 0.0}
-    assert jumok.train({**GRAPH, "training": table}, out=tmp_path / "a", report=Report()).folder == tmp_path / "a"
-    with pytest.raises(ConfigError, match=r"training\.guided_alignment is not a setting"):
-        jumok.train({**GRAPH, "training": table | {"guided_alignment": 0.5}}, out=tmp_path / "b", report=Report())
