@@ -41,7 +41,9 @@ def test_an_unknown_name_lists_those_there_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = jumok("train", "unheard-of")
     assert (done.code, done.out) == (1, "")
-    assert "there is no recipe unheard-of, and none of that name comes with jumok; there are align-en-fr, " in done.err
+    assert (
+        "there is no recipe unheard-of, and none of that name comes with jumok; `jumok recipes` lists them" in done.err
+    )
     assert jumok("train", "smal-cpu").err.endswith("did you mean small-cpu?\n")
 
 

@@ -20,7 +20,6 @@ from jumok.settings import (
     field_types,
     is_path,
     loads,
-    nearest,
     parse_toml,
     read_section,
     with_defaults,
@@ -71,7 +70,9 @@ def find_recipe(given: Path) -> tuple[Path, str]:
         if close and "did you mean" not in near:
             near = f"; jumok has a {close[0]} of its own"
         raise ConfigError(f"there is no recipe {given}{near}")
-    raise ConfigError(f"there is no recipe {given}, and none of that name comes with jumok{nearest(name, shipped)}")
+    close = get_close_matches(name, shipped, n=1)
+    near = f"did you mean {close[0]}?" if close else "`jumok recipes` lists them"
+    raise ConfigError(f"there is no recipe {given}, and none of that name comes with jumok; {near}")
 
 
 def read_tables(path: str | Path) -> dict[str, Any]:

@@ -50,6 +50,10 @@ def test_look_shows_the_mean_attention_of_several_models(transformer, kind):
 
 
 def test_samples_repeat_with_their_seed_and_differ_without(reverser):
+    for other in (("--sample",), ("--mbr", 4)):
+        beside = run("translate", reverser, *other, "--beam", 3, stdin=TEXT)
+        assert (beside.code, beside.out) == (1, "")
+        assert "--beam 3 has no effect" in beside.err
     hot = ("translate", reverser, "--sample", "--temperature", 3)
     first = well(*hot, "--seed", 1, stdin=TEXT).out
     assert first == well(*hot, "--seed", 1, "--batch", 1, stdin=TEXT).out

@@ -186,8 +186,13 @@ def parse_numbers(argument: str, option: str) -> list[int]:
         ) from None
 
 
-def sampling_settings(sample: bool, mbr: int | None, n_best: int = 1, **settings: Any) -> dict[str, Any]:
+def sampling_settings(
+    sample: bool, mbr: int | None, n_best: int = 1, *, beam: int | None, **settings: Any
+) -> dict[str, Any]:
     """The settings of sampling and minimum Bayes risk, where they are asked for."""
+    if beam is not None and (sample or mbr is not None):
+        other = "--sample, which draws outputs" if sample else f"--mbr {mbr}, which searches with a beam as wide"
+        raise ArgumentError(f"--beam {beam} has no effect with {other}; leave it out")
     risk = {} if mbr is None else {"mbr": True, "samples" if sample else "beam": mbr}
     if sample:
         return settings | {"samples": n_best, "mbr": False} | risk

@@ -123,7 +123,7 @@ def evaluate(
     decoding: dict[str, Any] = {"beam": beam, "max_source": max_source, "engine": engine, "precision": precision}
     decoding |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     decoding |= {"no_repeat": no_repeat}
-    decoding |= sampling_settings(sample, mbr, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    decoding |= sampling_settings(sample, mbr, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     options = EvaluationOptions(
         source=source,
         reference=reference,

@@ -114,7 +114,8 @@ def translate(
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
         settings |= {"engine": engine, "precision": precision}
-        settings |= sampling_settings(sample, mbr, n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        settings |= sampling_settings(sample, mbr, n_best, beam=beam, **drawing)
         settings |= {
             "max_source": max_source,
             "tag": tag,

@@ -187,7 +187,8 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         """A graph cannot be split: raise a TrainingError that says what to set."""
         raise TrainingError(
             f"out of memory with {self.size(batch)}; draw neighbours, for example "
-            "sampling.fanout = [10, 10], or fewer of them, or set a smaller sampling.batch"
+            "sampling.fanout = [10, 10], or fewer of them, or set a smaller sampling.batch; with "
+            "training.edge_supervision, lower training.edge_share and training.negative_pairs instead"
         )
 
     def validate(self, trained: TrainedGraph, held_out: GraphBatches) -> dict[str, float]:
