@@ -20,9 +20,7 @@ def in_transform() -> bool:
 
 def is_traced() -> bool:
     """Whether a compiler, torch.func or forward-mode differentiation is active."""
-    return (
-        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    )
+    return torch.compiler.is_compiling() or in_transform()
 
 
 def is_readable(tensor: Tensor) -> bool:

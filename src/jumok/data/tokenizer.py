@@ -219,8 +219,8 @@ class Tokenizer:
     ) -> "Tokenizer":
         """Train a vocabulary; the same sentences and config give the same bytes.
 
-        `symbols` that occur in the sentences are no text to learn from; they come last in the vocabulary. `say` is told
-        if the text is too small for a vocabulary of `config.size`.
+        The vocabulary does not learn from `symbols` in the sentences and ends with them. `say` receives a message if
+        the text is too small for a vocabulary of `config.size`.
         """
         normaliser, kind = config.normaliser(side), config.kind_of(side)
         texts = (without_symbols(sentence, symbols.all) for sentence in sentences)

@@ -74,10 +74,10 @@ class GradientRepair:
             exact = launch.backward(
                 d_out, query, key, value, NOTHING, *launch.forward(query, key, value, NOTHING, options), options
             )
-        repaired = (
+        repaired = tuple(
             gradient if gradient is None or number > 2 else exact[number] for number, gradient in enumerate(d_inputs)
         )
-        return mark_gradients(tuple(repaired)) if torch.is_grad_enabled() else tuple(repaired)
+        return mark_gradients(repaired) if torch.is_grad_enabled() else repaired
 
 
 @torch.library.custom_op("jumok::causal_attention", mutates_args=())
