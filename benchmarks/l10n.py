@@ -1,14 +1,14 @@
 """English and Korean software text: write the training text, train both directions, translate and score all test sets.
 
     JUMOK_DATA=path/to/data python -m benchmarks.l10n text text/l10n              # the pairs, without test sentences
-    python -m benchmarks.l10n train runs/l10n [en-ko ko-en en-ko-programs]         # on a GPU, all at once
-    python -m benchmarks.l10n score runs/l10n [en-ko ko-en en-ko-programs]
+    python -m benchmarks.l10n train runs/l10n [en-ko ko-en]                        # on a GPU, all at once
+    python -m benchmarks.l10n score runs/l10n [en-ko ko-en]
 
 `train` and `score` read the text in text/l10n, or in the folder that JUMOK_L10N names.
 The training text is software text, the Python documentation and, repeated several times, everyday sentences of
-Tatoeba. Pairs that lose a placeholder and sentences that occur in a test set are left out. The third
-column names the program that a pair comes from, in every second copy of a pair; only recipes/l10n-en-ko-programs.toml
-reads it. `score` translates each test set in several ways, of which the validation set chooses one, and counts the
+Tatoeba. Pairs that lose a placeholder and sentences that occur in a test set are left out. `score` translates the
+validation set in several ways: with one model and with all seeds, by beam search and by minimum Bayes risk. The best
+way translates the test sets as `jumok`; one model with beam search is in the tables too. The script also counts the
 lines that keep every placeholder and tag of their source.
 """
 
@@ -21,8 +21,8 @@ import random
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,11 +30,10 @@ from typing import Any, NamedTuple
 import sacrebleu
 
 from benchmarks.results import FOLDER, Row, write
-from jumok.data.pairs import read_pairs
+from jumok.data.pairs import Pair, read_pairs
 from jumok.data.placeholders import keeps_placeholders, placeholders
 
-NAMES = ("en-ko", "ko-en", "en-ko-programs")
-"""Recipes, which begin with their direction."""
+DIRECTIONS = ("en-ko", "ko-en")
 EVERYDAY = 8
 """Times that the sentences of Tatoeba are repeated: 3,400 among 430,000 would drown."""
 TESTS = {
@@ -44,17 +43,13 @@ TESTS = {
     "jhe": "textbook sentences, JHE eval",
     "news": "news test",
 }
-NAMED = 100
-"""Pairs that a program must have in the training text to get a symbol of its own."""
-EVERYDAY_SYMBOL, MANUAL_SYMBOL = "tatoeba", "python-docs"
 
 
 class Line(NamedTuple):
-    """A pair, and the program or corpus it comes from; "" for one without a symbol."""
+    """A sentence in both languages."""
 
     english: str
     korean: str
-    origin: str = ""
 
 
 Lines = list[Line]
@@ -75,32 +70,29 @@ def rows(name: str) -> Iterator[list[str]]:
             yield line.rstrip("\n").split("\t")
 
 
-def sides(name: str, origin: str = "") -> Lines:
+def sides(name: str) -> Lines:
     english, korean = ([row[0] for row in rows(f"{name}.{side}.gz")] for side in ("en", "ko"))
-    return [Line(*pair, origin) for pair in zip(english, korean, strict=True)]
+    return [Line(*pair) for pair in zip(english, korean, strict=True)]
 
 
-def software(name: str) -> Lines:
-    """Lines of software text; their origin is a Debian package."""
-    return [Line(row[1], row[2], symbol(row[0].partition(":")[0])) for row in rows(f"{name}.en-ko.tsv.xz")]
-
-
-def symbol(package: str) -> str:
-    """The name of a package as one symbol; that of a package which is not in the training text has none."""
-    return "" if package.startswith("held-out/") else re.sub(r"[^\w.-]", "-", package)
+def software(name: str) -> dict[str, Lines]:
+    """Lines of software text: of packages in the training text, and of held-out ones."""
+    found: dict[str, Lines] = {"known": [], "held-out": []}
+    for origin, english, korean in rows(f"{name}.en-ko.tsv.xz"):
+        found["held-out" if origin.startswith("held-out/") else "known"].append(Line(english, korean))
+    return found
 
 
 def test_lines() -> dict[str, Lines]:
     test = software("l10n.test")
-    everyday = [Line(row[2], row[3], EVERYDAY_SYMBOL) for row in rows("tatoeba_challenge.dev.eng-kor.tsv.gz")]
     return {
-        "l10n": [line for line in test if line.origin],
-        "l10n-heldout": [line for line in test if not line.origin],
-        "tatoeba": everyday,
-        "jhe": sides("jhe.eval", EVERYDAY_SYMBOL),
+        "l10n": test["known"],
+        "l10n-heldout": test["held-out"],
+        "tatoeba": [Line(row[2], row[3]) for row in rows("tatoeba_challenge.dev.eng-kor.tsv.gz")],
+        "jhe": sides("jhe.eval"),
         "news": sides("news.test"),
-        "dev": software("l10n.dev"),
-        "jhe-dev": sides("jhe.dev", EVERYDAY_SYMBOL),
+        "dev": software("l10n.dev")["known"],
+        "jhe-dev": sides("jhe.dev"),
         "news-dev": sides("news.dev"),
     }
 
@@ -112,23 +104,19 @@ def bare(text: str) -> str:
 
 def write_text(folder: Path) -> None:
     tests = test_lines()
-    seen = {bare(side) for lines in tests.values() for line in lines for side in line[:2]}
-    of_software = software("l10n")
-    manual = [Line(row[1], row[2], MANUAL_SYMBOL) for row in rows("python_docs_3.13.en-ko.tsv.xz")]
-    everyday = [Line(row[0], row[1], EVERYDAY_SYMBOL) for row in rows("tatoeba_anki.eng-kor.tsv.gz")] * EVERYDAY
-    mixed = [line for line in (*of_software, *manual, *everyday) if not seen & {bare(side) for side in line[:2]}]
-    kept = [line for line in mixed if keeps_placeholders(line.english, line.korean)]
-    counts = Counter(line.origin for line in kept)
-    train = [line._replace(origin=origin) for line in kept for origin in (line.origin, "")]
+    seen = {bare(side) for lines in tests.values() for line in lines for side in line}
+    of_software = software("l10n")["known"]
+    manual = [Line(row[1], row[2]) for row in rows("python_docs_3.13.en-ko.tsv.xz")]
+    everyday = [Line(row[0], row[1]) for row in rows("tatoeba_anki.eng-kor.tsv.gz")] * EVERYDAY
+    mixed = [line for line in (*of_software, *manual, *everyday) if not seen & {bare(side) for side in line}]
+    train = [line for line in mixed if keeps_placeholders(*line)]
     random.Random(1).shuffle(train)
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in {"train": train, **tests}.items():
-        text = "".join(
-            f"{line.english}\t{line.korean}\t{line.origin if counts[line.origin] >= NAMED else ''}\n" for line in lines
-        )
+        text = "".join(f"{line.english}\t{line.korean}\n" for line in lines)
         (folder / f"{name}.tsv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     told = f"{len(of_software)} + {len(manual)} + {len(everyday)} pairs, {len(mixed)} not in a test set"
-    print(f"{told}, {len(kept)} of those with their placeholders; {sum(n >= NAMED for n in counts.values())} symbols")
+    print(f"{told}, {len(train)} of those with their placeholders")
 
 
 def train(folder: Path, names: list[str], seeds: list[int], settings: list[str]) -> None:
@@ -145,64 +133,65 @@ def train(folder: Path, names: list[str], seeds: list[int], settings: list[str])
         sys.exit(f"training failed; read {' and '.join(failed)}")
 
 
+class Search(NamedTuple):
+    """How outputs are found."""
+
+    name: str
+    """Its name in the tables; "" for the default."""
+    about: str
+    settings: dict[str, Any]
+
+
+SEARCHES = (
+    Search("", "beam 5", {}),
+    Search("MBR", "minimum Bayes risk among a beam of 16", {"mbr": True, "beam": 16}),
+    Search("MBR of samples", "minimum Bayes risk among 48 samples", {"mbr": True, "samples": 48, "top_p": 0.7}),
+)
+
+
 class Way(NamedTuple):
     """How test sets are translated."""
 
-    name: str
-    """The recipe, which begins with the direction."""
+    direction: str
     models: tuple[Path, ...]
-    symbols: bool
-    """Whether the name of the program is in front of a source."""
-    least_risk: bool = False
-    """Whether minimum Bayes risk chooses among a wider beam."""
-
-    @property
-    def direction(self) -> str:
-        return self.name[:5]
+    search: Search
 
     @property
     def system(self) -> str:
-        parts = ["jumok", self.name[6:], f"{len(self.models)} models" if len(self.models) > 1 else ""]
-        parts += ["" if self.symbols or not self.name[6:] else "not named", "MBR" if self.least_risk else ""]
-        return ", ".join(part for part in parts if part)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"mbr": True, "beam": 16} if self.least_risk else {}
+        return ", ".join(
+            filter(None, ("jumok", f"{len(self.models)} models" * (len(self.models) > 1), self.search.name))
+        )
 
     @property
     def about(self) -> str:
         told = [json.loads(line) for path in self.models for line in (path / "metrics.jsonl").read_text().splitlines()]
         steps, minutes = max(line["step"] for line in told), max(line.get("seconds", 0) for line in told) / 60
-        search = "minimum Bayes risk among a beam of 16" if self.least_risk else "beam 5"
         seeds = f"ensemble of {len(self.models)}" if len(self.models) > 1 else "one model"
-        named = ", with the name of the program" if self.symbols else ""
-        return f"recipes/l10n-{self.name}.toml, {steps:,} steps in {minutes:.1f} minutes, {seeds}, {search}{named}"
+        recipe = f"recipes/l10n-{self.direction}.toml"
+        return f"{recipe}, {steps:,} steps in {minutes:.1f} minutes, {seeds}, {self.search.about}"
 
 
 def ways(folder: Path, direction: str) -> Iterator[Way]:
-    """All ways of a direction: one model of each recipe and all of its seeds, by beam search and minimum Bayes risk."""
-    for name in NAMES:
-        models = tuple(sorted(path.parent for path in (folder / name).glob("*/metrics.jsonl")))
-        if name[:5] != direction or not models:
-            continue
-        for members in [models[:1], models][: len(models)]:
-            for symbols in (True, False) if name[6:] else (False,):
-                yield Way(name, members, symbols)
-                yield Way(name, members, symbols, least_risk=True)
+    """All ways of a direction; the first is one model with beam search."""
+    models = tuple(sorted(path.parent for path in (folder / direction).glob("*/metrics.jsonl")))
+    for members in dict.fromkeys([models[:1], models]):
+        for search in SEARCHES:
+            yield Way(direction, members, search)
 
 
 def score(folder: Path, directions: list[str]) -> None:
-    """Translate every test set in every way; the best of them on the validation set is `jumok`."""
+    """Translate the test sets with one model and in the best way, which is `jumok`; the validation set chooses it."""
     import torch
 
     found: list[Row] = []
     for direction in directions:
-        scored = {way: rows_of(way, folder) for way in ways(folder, direction)}
-        best = max(scored, key=lambda way: scored[way][0])
-        print(direction, "best on the validation set:", best.system, flush=True)
-        for way, (_, rows) in scored.items():
-            found += [row._replace(system="jumok") for row in rows] if way is best else rows
+        tried = list(ways(folder, direction))
+        valid = [test(way, "dev", folder).chrf for way in tried]
+        best = max(range(len(tried)), key=valid.__getitem__)
+        print(direction, *(f"{way.system} {chrf:.2f}" for way, chrf in zip(tried, valid, strict=True)), sep="; ")
+        for number in sorted({0, best}):
+            rows = rows_of(tried[number], folder, valid[number])
+            found += [row._replace(system="jumok") for row in rows] if number == best else rows
     path, new = FOLDER / "l10n.json", {row.id for row in found}
     saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     found += [Row(**old) for old in saved if old["id"] not in new]  # of the other direction
@@ -210,22 +199,28 @@ def score(folder: Path, directions: list[str]) -> None:
     write("l10n", found, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
 
 
-def rows_of(way: Way, folder: Path) -> tuple[float, list[Row]]:
-    """chrF on the validation set, and the rows of all test sets."""
+@cache
+def load(models: tuple[Path, ...]) -> Any:
     import jumok
 
-    translator, rows, kept = jumok.load(list(way.models) if len(way.models) > 1 else way.models[0]), [], [0, 0]
-    dev = test(translator, way, "dev", folder).chrf
+    return jumok.load(list(models) if len(models) > 1 else models[0])
+
+
+def rows_of(way: Way, folder: Path, valid: float) -> list[Row]:
+    """The rows of all test sets."""
+    rows, kept, marked = [], 0, 0
     for name, about in TESTS.items():
-        tested, id = test(translator, way, name, folder), f"{way.direction.replace('-', '')}-{name}"
-        said = f"{way.about}; {about}; validation {dev:.2f}"
-        rows.append(Row(id, way.system, round(tested.chrf, 2), "chrF", f"{said}; {tested.signatures[0]}"))
-        rows.append(Row(f"{id}-bleu", way.system, round(tested.bleu, 2), "BLEU", f"{said}; {tested.signatures[1]}"))
-        print(f"{way.system}: {name} {tested.chrf:.2f} {tested.bleu:.2f}, validation {dev:.2f}", flush=True)
+        tested, id = test(way, name, folder), f"{way.direction.replace('-', '')}-{name}"
+        conditions = f"{way.about}; {about}; validation {valid:.2f}"
+        rows.append(Row(id, way.system, round(tested.chrf, 2), "chrF", f"{conditions}; {tested.signatures[0]}"))
+        rows.append(
+            Row(f"{id}-bleu", way.system, round(tested.bleu, 2), "BLEU", f"{conditions}; {tested.signatures[1]}")
+        )
+        print(f"{way.direction} {way.system}: {name} {tested.chrf:.2f} {tested.bleu:.2f}", flush=True)
         if name.startswith("l10n"):
-            kept = [kept[0] + tested.kept, kept[1] + tested.marked]
-    id, of = f"{way.direction.replace('-', '')}-l10n-kept", f"of {kept[1]} lines with placeholders or tags"
-    return dev, [*rows, Row(id, way.system, kept[0], "lines", f"{way.about}; {of}")]
+            kept, marked = kept + tested.kept, marked + tested.marked
+    id, of = f"{way.direction.replace('-', '')}-l10n-kept", f"of {marked} lines with placeholders or tags"
+    return [*rows, Row(id, way.system, kept, "lines", f"{way.about}; {of}")]
 
 
 class Tested(NamedTuple):
@@ -239,11 +234,11 @@ class Tested(NamedTuple):
     marked: int
 
 
-def test(translator: Any, way: Way, name: str, folder: Path) -> Tested:
+def test(way: Way, name: str, folder: Path) -> Tested:
     """Translate a test set, keep the outputs, and score them."""
     lines = read(name, way.direction)
-    sources = [line.named if way.symbols else line.source for line in lines]
-    outputs = [output.text for output in translator.translate(sources, **way.settings)]
+    sources = [line.source for line in lines]
+    outputs = [output.text for output in load(way.models).translate(sources, **way.search.settings)]
     saved = folder / f"{way.direction}.{name}.{re.sub(r'[, ]+', '-', way.system)}.out"
     saved.write_text("".join(f"{text}\n" for text in outputs), encoding="utf-8")
     chrf, bleu, references = sacrebleu.CHRF(), sacrebleu.BLEU(), [[line.target for line in lines]]
@@ -253,33 +248,22 @@ def test(translator: Any, way: Way, name: str, folder: Path) -> Tested:
     return Tested(values[0], values[1], signatures, sum(keeps_placeholders(*pair) for pair in marked), len(marked))
 
 
-class TestLine(NamedTuple):
-    """A pair of a test set in one direction."""
-
-    source: str
-    target: str
-    named: str
-    """The source with the name of its program in front, if that is known."""
-
-
-def read(name: str, direction: str) -> list[TestLine]:
-    path, (source, target) = text_folder() / f"{name}.tsv.gz", (1, 2) if direction == "en-ko" else (2, 1)
-    named = read_pairs(path, columns=((3, source), target), features=(3,))
-    bare = read_pairs(path, columns=(source, target))
-    return [TestLine(*pair, full.source.strip()) for pair, full in zip(bare, named, strict=True)]
+def read(name: str, direction: str) -> list[Pair]:
+    columns = (1, 2) if direction == "en-ko" else (2, 1)
+    return list(read_pairs(text_folder() / f"{name}.tsv.gz", columns=columns))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["text", "train", "score"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes; defaults to all")
+    parser.add_argument("names", nargs="*", choices=[*DIRECTIONS, []], help="which directions; defaults to both")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--set", action="append", default=[], help="settings that replace those of the recipes")
     given = parser.parse_args()
     if given.what == "text":
         write_text(given.folder)
     elif given.what == "train":
-        train(given.folder, given.names or list(NAMES), given.seeds, given.set)
+        train(given.folder, given.names or list(DIRECTIONS), given.seeds, given.set)
     else:
-        score(given.folder, list(dict.fromkeys(name[:5] for name in given.names or NAMES)))
+        score(given.folder, given.names or list(DIRECTIONS))
