@@ -117,7 +117,7 @@ def add_norm_backward(
         width, DROPOUT=0.0 if seed is None else dropout, CHANGE=change is not None, POST=added is not None,
         BLOCK=triton.next_power_of_2(width), warps=_warps(width),
     )  # fmt: skip
-    return d_x, d_change, _sum_of_parts(parts, weight.dtype)
+    return d_x, d_change, sum_of_parts(parts, weight.dtype)
 
 
 @add_norm_backward.register_fake
@@ -186,10 +186,10 @@ def column_sums(x: Tensor) -> Tensor:
     column_sums_kernel(
         (triton.cdiv(width, COLUMNS), groups), x, sums, rows, width, ROWS=SUM_ROWS, COLUMNS=COLUMNS
     )  # fmt: skip
-    return _sum_of_parts(sums[None], x.dtype)[0]
+    return sum_of_parts(sums[None], x.dtype)[0]
 
 
-def _sum_of_parts(parts: Float[Tensor, "matrix part width"], dtype: torch.dtype) -> Float[Tensor, "matrix width"]:
+def sum_of_parts(parts: Float[Tensor, "matrix part width"], dtype: torch.dtype) -> Float[Tensor, "matrix width"]:
     """The sum over the parts, in one kernel where PyTorch takes one for the sum and another for the cast."""
     matrices, count, width = parts.shape
     sums = parts.new_empty(matrices, width, dtype=dtype)
@@ -263,7 +263,7 @@ def activation_backward(d_out: Tensor, saved: Tensor, activation: str) -> tuple[
         (triton.cdiv(width, COLUMNS), tiles), d_out.contiguous(), saved, d_hidden, sums, rows, width,
         ACTIVATION=activation, ROWS=ROWS, COLUMNS=COLUMNS,
     )  # fmt: skip
-    return d_hidden, _sum_of_parts(sums[None], saved.dtype)[0]
+    return d_hidden, sum_of_parts(sums[None], saved.dtype)[0]
 
 
 @activation_backward.register_fake
