@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from jumok.data import Batch
-from jumok.layers.gpu import stack
-from jumok.layers.gpu.transformer import add_norm, linear, linear_activation
+from jumok.layers.gpu import maps, stack
+from jumok.layers.gpu.transformer import add_norm, linear
 from jumok.layers.transformer import Residual
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.training import batch_loss
@@ -31,9 +31,10 @@ def errors(found, exact):
     return [float((one.double() - want).abs().max()) for one, want in zip(found, exact, strict=True)]
 
 
-def check_errors(ours, plain, exact, dtype):
+def check_errors(ours, plain, exact, dtype, *, roundings=1):
+    """At most twice the error of plain PyTorch; that of a few numbers may be luck, so some roundings are allowed."""
     for own, reference, want in zip(errors(ours, exact), errors(plain, exact), exact, strict=True):
-        assert own <= 2 * reference + torch.finfo(dtype).eps * float(want.abs().max()) + 1e-6
+        assert own <= 2 * reference + roundings * torch.finfo(dtype).eps * float(want.abs().max()) + 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -127,9 +128,79 @@ def test_a_linear_map_with_its_activation_is_as_accurate_as_plain_torch(rows, wi
 
     exact = outcome(plain, x.double(), copy.deepcopy(layer).double())
     with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        ours = outcome(lambda x, layer: linear_activation(x, layer, activation), x, layer)
+        lowered = maps.lower([[layer]], dtype)[0]
+        ours = outcome(lambda x, _: maps.linear_activation(x, lowered, activation), x, layer)
         reference = outcome(plain, x, layer)
     check_errors(ours, reference, exact, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(("rows", "width", "sizes"), [(1, 8, (5,)), (65, 16, (129, 3)), (2100, 4, (3, 5, 3))])
+def test_maps_of_the_same_vectors_are_as_accurate_as_plain_torch(rows, width, sizes, joint, dtype):
+    torch.manual_seed(rows)
+    layers = [nn.Linear(width, size).to(DEVICE) for size in sizes]
+    x, over = torch.randn(1, rows, width, device=DEVICE), torch.randn(1, rows, sum(sizes), device=DEVICE)
+
+    def outcome(function, x, layers):
+        x = x.detach().requires_grad_()
+        parts = function(x, layers)
+        upstream = over.to(parts[0].dtype).split(sizes, -1)
+        parameters = [parameter for layer in layers for parameter in layer.parameters()]
+        gradients = torch.autograd.grad(
+            parts, [x, *parameters], upstream if joint else [part.contiguous() for part in upstream]
+        )
+        return [*(part.detach() for part in parts), *gradients]
+
+    def plain(x, layers):
+        return [layer(x) for layer in layers]
+
+    exact = outcome(plain, x.double(), copy.deepcopy(nn.ModuleList(layers)).double())
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        (lowered,) = maps.lower([layers], dtype)
+        ours, reference = outcome(lambda x, _: maps.linear(x, lowered), x, layers), outcome(plain, x, layers)
+    assert all(gradient.dtype == torch.float32 for gradient in ours[len(sizes) :])
+    check_errors(ours, reference, exact, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("post", [True, False])
+@pytest.mark.parametrize(("rows", "width"), [(1, 7), (63, 16), (1100, 24)])
+def test_the_bias_of_a_change_is_as_accurate_as_plain_torch(rows, width, post, dtype):
+    torch.manual_seed(rows)
+    norm, x, above, over = norm_of(width), *(torch.randn(1, rows, width, device=DEVICE) for _ in range(3))
+    layer, inner = nn.Linear(12, width).to(DEVICE), torch.randn(1, rows, 12, device=DEVICE)
+    seed = stack.draw_seeds(1, x)[0]
+    kept = factors(x, 0.4, seed)
+
+    def outcome(join, x, layer, norm):
+        x = x.detach().requires_grad_()
+        y, normed = join(x, layer, norm)
+        total = (y * above).sum() + (normed.to(y.dtype) * over).sum()
+        return [y.detach(), normed.detach(), *torch.autograd.grad(total, [x, *layer.parameters(), *norm.parameters()])]
+
+    def plain(x, layer, norm):
+        y = x + kept * layer(inner.to(layer.weight.dtype) if layer.weight.dtype == torch.float64 else inner)
+        return (norm(y), norm(y).to(dtype)) if post else (y, norm(y).to(dtype))
+
+    def fused(x, layer, norm):
+        change = maps.product(inner, maps.lower([[layer]], dtype)[0])
+        return add_norm(x, change, norm, bias=layer.bias, dropout=0.4, seed=seed, post=post)
+
+    exact = outcome(plain, x.double(), copy.deepcopy(layer).double(), copy.deepcopy(norm).double())
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        ours, reference = outcome(fused, x, layer, norm), outcome(plain, x, layer, norm)
+    check_errors(ours, reference, exact, dtype, roundings=4)
+
+
+def test_parts_that_lie_side_by_side_are_not_copied():
+    whole = torch.randn(4, 9)
+    assert maps.side_by_side(whole.split([2, 3, 4], 1)).data_ptr() == whole.data_ptr()
+    parts = [[whole[:, :2], whole[:, 3:]], [whole[:, 4:], whole[:, :4]], [whole[:, :4], whole[:, 4:].clone()]]
+    for some in parts:
+        joined = maps.side_by_side(tuple(some))
+        assert torch.equal(joined, torch.cat(some, 1))
+        assert joined.data_ptr() != whole.data_ptr()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -186,10 +257,10 @@ def test_a_fused_model_has_the_losses_and_gradients_of_the_model_as_written(opti
         total = batch_loss(model, batch, TargetTokens.padded(batch), smoothing=0.1).total
         return [total.detach(), *torch.autograd.grad(total, list(model.parameters()))]
 
-    def recorded(x, change, norm, *, dropout=0.0, seed=None, post=False):
+    def recorded(x, change, norm, *, dropout=0.0, seed=None, **options):
         if change is not None:
             joins.append(factors(x, dropout, seed))
-        return add_norm(x, change, norm, dropout=dropout, seed=seed, post=post)
+        return add_norm(x, change, norm, dropout=dropout, seed=seed, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr("jumok.layers.multi_head.gains_from_stacking", lambda _: True)  # as on a GPU

@@ -158,10 +158,19 @@ class MultiHeadAttention(nn.Module):
         weight = torch.cat([layer.weight for layer in layers])
         bias = None if self.to_query.bias is None else torch.cat([layer.bias for layer in layers])
         parts = torch.split(linear(x, weight, bias), [layer.out_features for layer in layers], -1)
-        queries, keys, values = (
-            split_heads(part, heads)
-            for part, heads in zip(parts, (self.heads, self.key_heads, self.key_heads), strict=True)
-        )
+        return self.split_projected(*parts, start=start)
+
+    def split_projected(
+        self,
+        query: Float[Tensor, "batch time width"],
+        key: Float[Tensor, "batch time shared"],
+        value: Float[Tensor, "batch time shared"],
+        *,
+        start: int = 0,
+    ) -> tuple[Float[Tensor, "batch head time dim"], KeyValues]:
+        """The heads of projected queries, keys and values, rotated by their positions if this layer does that."""
+        heads = (self.heads, self.key_heads, self.key_heads)
+        queries, keys, values = map(split_heads, (query, key, value), heads)
         if self.rotary is not None:
             queries, keys = self.rotary(queries, start=start), self.rotary(keys, start=start)
         return queries, KeyValues(keys, values)
@@ -200,6 +209,16 @@ class MultiHeadAttention(nn.Module):
         key_values: KeyValues,
         visible: Visible | Bool[Tensor, "..."] | None,
     ) -> Attended:
+        values, weights = self.mix(queries, key_values, visible)
+        return Attended(apply(self.to_output, values), weights)
+
+    def mix(
+        self,
+        queries: Float[Tensor, "batch head query dim"],
+        key_values: KeyValues,
+        visible: Visible | Bool[Tensor, "..."] | None,
+    ) -> Attended:
+        """The heads, attended and joined, before the last projection."""
         values, weights = attend(
             queries,
             share_heads(key_values.keys, self.heads),
@@ -208,7 +227,7 @@ class MultiHeadAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
         )
-        return Attended(apply(self.to_output, join_heads(values)), weights)
+        return Attended(join_heads(values), weights)
 
 
 def keys_values_of(layers: Sequence[MultiHeadAttention], x: Float[Tensor, "batch key key_width"]) -> list[KeyValues]:

@@ -1,20 +1,19 @@
-"""Losses of the logits of some tokens, row by row, with the gradient written in the place of the logits."""
+"""Losses of the logits of some tokens, and their gradient, written in the place of the logits."""
 
 import triton
 import triton.language as tl
 
 from jumok.attention.triton_launch import kernel
 
+GROUP = tl.constexpr(8)
+"""Neighbouring logits that share a running maximum: what one thread reads at once."""
+
 
 @kernel
 def loss_kernel(
-    logits, target, totals, entropies, vocabulary, stride,
-    SMOOTHING: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
+    logits, target, log_sums, totals, entropies, vocabulary, stride, SMOOTHING: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """One row: the smoothed loss and the cross-entropy, zeros where the target is negative; then the gradient.
-
-    The row is read twice, the second time from the cache.
-    """
+    """One row: log Z, the smoothed loss and the cross-entropy; losses are zero where the target is negative."""
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * stride
     log_sum, mean = _log_sum(start, vocabulary, BLOCK)
@@ -24,17 +23,36 @@ def loss_kernel(
     total = entropy
     if SMOOTHING > 0:
         total = (1 - SMOOTHING) * entropy + SMOOTHING * (log_sum - mean)
+    tl.store(log_sums + row, log_sum)
     tl.store(entropies + row, tl.where(counted, entropy, 0.0))
     tl.store(totals + row, tl.where(counted, total, 0.0))
-    if GRADIENT:
-        tl.debug_barrier()  # every thread has read the target's logit
-        columns = tl.arange(0, BLOCK)
-        for first in range(0, vocabulary, BLOCK):
-            column = first + columns
-            x = tl.load(start + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
-            gradient = tl.exp(x - log_sum) - SMOOTHING / vocabulary
-            gradient = tl.where(column == wanted, gradient - (1 - SMOOTHING), gradient)
-            tl.store(start + column, tl.where(counted, gradient, 0.0), mask=column < vocabulary)
+
+
+@kernel
+def loss_gradient_kernel(
+    logits, target, log_sums, sums, rows, vocabulary, stride,
+    SMOOTHING: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """The gradient of ROWS · TURNS rows of some columns, in the place of the logits, and its sums over these rows."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    within = column < vocabulary
+    first = tl.program_id(1).to(tl.int64) * ROWS * TURNS
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for turn in range(0, TURNS):
+        row = first + turn * ROWS + tl.arange(0, ROWS)
+        wanted = tl.load(target + row, mask=row < rows, other=-1)
+        log_sum = tl.load(log_sums + row, mask=row < rows, other=0.0)
+        inside = (row < rows)[:, None] & within[None]
+        place = logits + row[:, None] * stride + column[None]
+        x = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
+        gradient = tl.exp(x - log_sum[:, None]) - SMOOTHING / vocabulary
+        gradient = tl.where(column[None] == wanted[:, None], gradient - (1 - SMOOTHING), gradient)
+        gradient = tl.where((wanted >= 0)[:, None], gradient, 0.0)
+        tl.store(place, gradient, mask=inside)
+        if SUMS:
+            total += gradient
+    if SUMS:
+        tl.store(sums + tl.program_id(1).to(tl.int64) * vocabulary + column, tl.sum(total, 0), mask=within)
 
 
 @kernel
@@ -93,17 +111,17 @@ def r_drop_kernel(
 @triton.jit
 def _log_sum(start, vocabulary, BLOCK: tl.constexpr):
     """log Σ exp(x) and the mean of x over one row of logits."""
-    columns = tl.arange(0, BLOCK)
-    highest = tl.full((BLOCK,), float("-inf"), tl.float32)
-    partial = tl.zeros((BLOCK,), tl.float32)
-    sums = tl.zeros((BLOCK,), tl.float32)
+    columns = tl.arange(0, BLOCK // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None]
+    highest = tl.full((BLOCK // GROUP,), float("-inf"), tl.float32)
+    partial = tl.zeros((BLOCK // GROUP,), tl.float32)
+    sums = tl.zeros((BLOCK // GROUP,), tl.float32)
     for first in range(0, vocabulary, BLOCK):
         inside = first + columns < vocabulary
         x = tl.load(start + first + columns, mask=inside, other=float("-inf")).to(tl.float32)
-        higher = tl.maximum(highest, x)
+        higher = tl.maximum(highest, tl.max(x, 1))
         finite = tl.where(higher == float("-inf"), 0.0, higher)
-        partial = partial * tl.exp(highest - finite) + tl.exp(x - finite)
+        partial = partial * tl.exp(highest - finite) + tl.sum(tl.exp(x - finite[:, None]), 1)
         highest = higher
-        sums += tl.where(inside, x, 0.0)
+        sums += tl.sum(tl.where(inside, x, 0.0), 1)
     top = tl.max(highest, 0)
     return top + tl.log(tl.sum(partial * tl.exp(highest - top), 0)), tl.sum(sums, 0) / vocabulary

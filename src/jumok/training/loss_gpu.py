@@ -1,9 +1,10 @@
 """Cross-entropy of an output layer on a GPU, some tokens at a time, without the logits of all tokens.
 
-The logits x = h Wᵀ + b of some tokens are one matrix product. One pass over them finds log Z = log Σ exp(x), the loss
-log Z - (1 - s) · x[target] - s · mean(x), and writes the gradient p - (1 - s) · [target] - s / V where the logits were;
-its products with W and h are the gradients of the states and the weights. All of it happens in the forward pass: the
-backward pass only multiplies by the gradient of the sum. With R-Drop, the logits of both passes over the same tokens
+The logits x = h Wᵀ + b of some tokens are one matrix product. One kernel finds log Z = log Σ exp(x) and the loss
+log Z - (1 - s) · x[target] - s · mean(x) of every row. Another writes the gradient p - (1 - s) · [target] - s / V where
+the logits were, and sums it over the rows for the gradient of b; its products with W and h are the gradients of the
+states and the weights. All of it happens in the forward pass: the backward pass only multiplies by the gradient of the
+sum. With R-Drop, the logits of both passes over the same tokens
 are in memory together. Importing this module imports Triton.
 """
 
@@ -14,7 +15,8 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.training.gpu_kernels import loss_kernel, r_drop_kernel
+from jumok.layers.gpu.transformer import sum_of_parts
+from jumok.training.gpu_kernels import loss_gradient_kernel, loss_kernel, r_drop_kernel
 from jumok.training.r_drop import LOWEST
 
 MOST_LOGITS = 13 * 2**24
@@ -24,6 +26,9 @@ ALIGNED = 8
 TILE = 128
 """Rows of a tile of a matrix product."""
 BLOCK = 4096
+"""Logits of a row that one program reads at a time."""
+ROWS, COLUMNS, TURNS = 16, 256, 8
+"""Tile of the gradient, and how many of them, one below the other, are one program's."""
 
 Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -78,11 +83,11 @@ def _chunked(
     hidden, matrix = states.to(dtype).view(passes, tokens, width), weight.to(dtype)
     vector = None if bias is None else bias.to(dtype)
     buffer = hidden.new_empty(passes, chunk, stride)
-    totals, entropies = states.new_empty(2, tokens, dtype=torch.float32)
+    totals, entropies, log_sums = states.new_empty(3, tokens, dtype=torch.float32)
     d_states = hidden.new_empty(passes, tokens if learns else 0, width)
     d_weight = states.new_zeros(weight.shape if learns else (0,), dtype=torch.float32)
-    d_bias = states.new_zeros(bias.shape if learns and bias is not None else (0,), dtype=torch.float32)
-    constants = {"SMOOTHING": smoothing, "GRADIENT": learns, "BLOCK": min(BLOCK, triton.next_power_of_2(vocabulary))}
+    d_biases = []
+    block = max(min(BLOCK, triton.next_power_of_2(vocabulary)), ALIGNED)
     for first in range(0, tokens, chunk):
         part = slice(first, min(first + chunk, tokens))
         rows = part.stop - first
@@ -90,18 +95,55 @@ def _chunked(
             _product(vector, hidden[number, part], matrix.t(), out=buffer[number, :rows, :vocabulary])
             for number in range(passes)
         ]
-        arguments = (logits[0], target[part], totals[part], entropies[part], vocabulary, stride)
         if r_drop:
-            constants |= {"ALPHA": r_drop, "LOWEST": LOWEST}
-            r_drop_kernel((rows,), *arguments, chunk * stride, **constants, warps=8)
+            r_drop_kernel(
+                (rows,), logits[0], target[part], totals[part], entropies[part], vocabulary, stride, chunk * stride,
+                SMOOTHING=smoothing, ALPHA=r_drop, LOWEST=LOWEST, GRADIENT=learns, BLOCK=block, warps=8,
+            )  # fmt: skip
         else:
-            loss_kernel((rows,), *arguments, **constants, warps=8)
-        for number in range(passes if learns else 0):
+            loss_kernel(
+                (rows,), logits[0], target[part], log_sums[part], totals[part], entropies[part], vocabulary, stride,
+                SMOOTHING=smoothing, BLOCK=block, warps=8,
+            )  # fmt: skip
+        if not learns:
+            continue
+        if not r_drop:
+            d_biases.append(_gradient(logits[0], target[part], log_sums[part], smoothing, summed=bias is not None))
+        elif bias is not None:
+            d_biases += [some.sum(0, keepdim=True, dtype=torch.float32) for some in logits]
+        for number in range(passes):
             torch.mm(logits[number], matrix, out=d_states[number, part])
             _add_product(d_weight, logits[number].t(), hidden[number, part])
-            if bias is not None:
-                d_bias += logits[number].sum(0, dtype=torch.float32)
+    d_bias = _total(d_biases) if learns and bias is not None and tokens else d_weight.new_zeros(_size(bias, learns))
     return totals.sum(), entropies.sum(), d_states.flatten(0, 1), d_weight, d_bias
+
+
+def _gradient(
+    logits: Float[Tensor, "token vocabulary"],
+    target: Int[Tensor, " token"],
+    log_sums: Float[Tensor, " token"],
+    smoothing: float,
+    *,
+    summed: bool,
+) -> Float[Tensor, "group vocabulary"]:
+    """Write the gradient in the place of the logits; if `summed`, its sums over groups of rows."""
+    rows, vocabulary = logits.shape
+    groups = triton.cdiv(rows, ROWS * TURNS)
+    sums = log_sums.new_empty(groups if summed else 1, vocabulary if summed else 1)
+    loss_gradient_kernel(
+        (triton.cdiv(vocabulary, COLUMNS), groups), logits, target, log_sums, sums, rows, vocabulary,
+        logits.stride(0), SMOOTHING=smoothing, SUMS=summed, ROWS=ROWS, COLUMNS=COLUMNS, TURNS=TURNS,
+    )  # fmt: skip
+    return sums
+
+
+def _total(parts: list[Float[Tensor, "group vocabulary"]]) -> Float[Tensor, " vocabulary"]:
+    """The sum over all groups of all chunks."""
+    return sum_of_parts(torch.cat(parts)[None], torch.float32)[0]
+
+
+def _size(bias: Tensor | None, learns: bool) -> tuple[int, ...]:
+    return tuple(bias.shape) if learns and bias is not None else (0,)
 
 
 def chunk_rows(tokens: int, vocabulary: int) -> int:
@@ -135,7 +177,7 @@ def _shapes(
         states.new_empty((), dtype=single),
         states.new_empty(states.shape if learns else (0, states.shape[1]), dtype=dtype),
         states.new_empty(weight.shape if learns else (0,), dtype=single),
-        states.new_empty(bias.shape if learns and bias is not None else (0,), dtype=single),
+        states.new_empty(_size(bias, learns), dtype=single),
     )
 
 

@@ -51,6 +51,24 @@ def test_heads_that_were_split_from_one_vector_stay_together_in_memory():
     assert_as_accurate_as_plain_torch([query, key, value], visible=causal())
 
 
+@pytest.mark.parametrize("time", [17, 70])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_gradients_of_a_stacked_product_lie_side_by_side_in_memory(time, dtype):
+    torch.manual_seed(time)
+    stacked = torch.randn(2, time, 3, 2, 8, device=DEVICE).to(dtype)
+    inputs = [part.transpose(1, 2).requires_grad_() for part in stacked.unbind(2)]
+    apart = [part.detach().clone().requires_grad_() for part in inputs]
+    upstream = torch.randn(2, 2, time, 8, device=DEVICE).to(dtype)
+    found, want = (
+        torch.autograd.grad(attend(*some, visible=causal(), backend="fused").values, some, upstream)
+        for some in (inputs, apart)
+    )
+    assert_all_close(found, want, rtol=0, atol=0)
+    start, size = found[0].data_ptr(), 16 * stacked.element_size()
+    assert [gradient.data_ptr() for gradient in found] == [start, start + size, start + 2 * size]
+    assert all(gradient.stride() == (time * 48, 8, 48, 1) for gradient in found)
+
+
 @pytest.mark.parametrize("scale", [-0.5, 0.0, 2.0])
 def test_any_scale(scale):
     assert_as_accurate_as_plain_torch(draw(queries=17, keys=20), score=lambda: scaled_dot(scale), visible=causal())

@@ -130,17 +130,18 @@ def forward(
 
 def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor,
-    options: FlashOptions, shapes: Shapes | None = None,
+    options: FlashOptions, shapes: Shapes | None = None, *, joint: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of query, key and value, and δ."""
+    """The gradients of query, key and value, and δ; the gradients may share memory if `joint`."""
     query, key, value, d_out = (
         with_unit_step(query), with_unit_step(key), with_unit_step(value), with_unit_step(d_out)
     )  # fmt: skip
-    d_query, d_key, d_value = (
-        empty_like(query, query.shape[-1]), empty_like(key, key.shape[-1]), empty_like(value, value.shape[-1])
-    )  # fmt: skip
+    d_query, d_key, d_value = gradient_room(query, key, value, joint)
     delta = torch.empty_like(lse)
-    signature = (*layout(query, key, value), d_out.stride(), out.stride(), kinds(extras), options, shapes)
+    steps_of_gradients = (d_query.stride(), d_key.stride(), d_value.stride())
+    signature = (
+        *layout(query, key, value), d_out.stride(), out.stride(), *steps_of_gradients, kinds(extras), options, shapes
+    )  # fmt: skip
     launches = _backward_launches.get(signature)
     if launches is None:
         chosen = shapes or shapes_for(query, key, value)
@@ -233,6 +234,23 @@ def empty_like(tensor: Tensor, dim: int) -> Tensor:
     if heads > 1 and 0 < tensor.stride(1) < tensor.stride(2):
         return tensor.new_empty(batch, time, heads, dim).transpose(1, 2)
     return tensor.new_empty(batch, heads, time, dim)
+
+
+def gradient_room(query: Tensor, key: Tensor, value: Tensor, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for the gradients: if `joint`, side by side in one matrix where the three are so, from a single product."""
+    batch, heads, time, dim = query.shape
+    width = heads * dim
+    stacked = (time * 3 * width, dim, 3 * width, 1)
+    start, size = query.data_ptr(), width * query.element_size()
+    if (
+        joint
+        and query.shape == key.shape == value.shape
+        and query.stride() == key.stride() == value.stride() == stacked
+        and (key.data_ptr(), value.data_ptr()) == (start + size, start + 2 * size)
+    ):
+        room = query.new_empty(batch, time, 3, heads, dim)
+        return tuple(part.transpose(1, 2) for part in room.unbind(2))  # type: ignore[return-value]
+    return tuple(empty_like(tensor, tensor.shape[-1]) for tensor in (query, key, value))  # type: ignore[return-value]
 
 
 def with_unit_step(tensor: Tensor) -> Tensor:

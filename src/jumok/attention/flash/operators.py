@@ -4,6 +4,7 @@ Compiled code calls the operators; other code calls the same functions through t
 an operator takes the host as long as the kernels of a small problem. Importing this module imports Triton.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -182,16 +183,16 @@ class _FlashAttention(torch.autograd.Function):
         query, key, value, out, lse, *others = ctx.saved_tensors
         extras = Extras(*others) if others else NOTHING
         differentiable = torch.is_grad_enabled()  # for a second gradient
-        find = _gradients_by_definition if differentiable else _gradients
+        find = _gradients_by_definition if differentiable else partial(_gradients, joint=True)
         wanted = ctx.needs_input_grad[3:5]
         return (*find(d_out, query, key, value, extras, out, lse, ctx.options, *wanted), None, None)
 
 
 def _gradients(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor,
-    options: FlashOptions, wants_bias: bool, wants_sinks: bool,
+    options: FlashOptions, wants_bias: bool, wants_sinks: bool, *, joint: bool = False,
 ) -> Five:  # fmt: skip
-    d_query, d_key, d_value, delta = launch.backward(d_out, query, key, value, extras, out, lse, options)
+    d_query, d_key, d_value, delta = launch.backward(d_out, query, key, value, extras, out, lse, options, joint=joint)
     d_bias = d_sinks = None
     if wants_bias:
         d_bias = launch.bias_gradient(d_out, query, key, value, extras, lse, delta, options)

@@ -7,21 +7,29 @@ change f(x) and normalises the sum: by the norm of the next sublayer, or in post
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from jumok.attention import tracing
+from jumok.attention import Visible, tracing
 from jumok.attention.backends import why_no_triton
-from jumok.layers.multi_head import KeyValues
+from jumok.layers.multi_head import KeyValues, MultiHeadAttention, split_heads
 from jumok.layers.transformer import CAUSAL, DecoderLayer, EncoderLayer, FeedForward, Residual
+
+if TYPE_CHECKING:  # imports Triton
+    from jumok.layers.gpu.maps import Maps
 
 WIDEST = 4096
 """Widest vector that one program of a fused norm holds."""
 
-Sublayer = tuple[Residual, Callable[[Tensor], Tensor]]
+Change = tuple[Tensor, Tensor | None]
+"""The output of a sublayer [batch, time, width], and a bias that is still to be added to it."""
+Sublayer = tuple[Residual, Callable[[Tensor], Change]]
 """A residual connection, and the function around which it goes."""
+Lowered = dict[tuple[nn.Module, ...], "Maps"]
+"""Linear maps in the precision of matrix products; those that are not there run as they are written."""
 
 _wanted: ContextVar[bool] = ContextVar("fused_layers", default=True)
 
@@ -59,10 +67,12 @@ def encoder_stack(
 ) -> Float[Tensor, "batch time width"]:
     """The normed output of the last layer; `norm` follows pre-norm layers, and post-norm layers have none."""
 
+    maps = lowered([part for layer in layers for part in (*own_maps(layer.own), *feed_maps(layer.feed))], x)
+
     def sublayers(layer: EncoderLayer) -> list[Sublayer]:
         return [
-            (layer.around_own, lambda x: layer.own(x, visible=visible).values),
-            (layer.around_feed, lambda x: feed_forward(layer.feed, x)),
+            (layer.around_own, lambda x: self_attention(layer.own, maps, x, visible)),
+            (layer.around_feed, lambda x: feed_forward(layer.feed, maps, x)),
         ]
 
     return run([sublayer for layer in layers for sublayer in sublayers(layer)], norm, x)
@@ -77,11 +87,14 @@ def decoder_stack(
 ) -> Float[Tensor, "batch target width"]:
     """The same for a decoder, over the keys and values of the source for every layer."""
 
+    groups = [(*own_maps(layer.own), *cross_maps(layer.cross), *feed_maps(layer.feed)) for layer in layers]
+    maps = lowered([part for group in groups for part in group], x)
+
     def sublayers(layer: DecoderLayer, memory: KeyValues) -> list[Sublayer]:
         return [
-            (layer.around_own, lambda x: layer.own(x, visible=CAUSAL).values),
-            (layer.around_cross, lambda x: layer.cross.attend(x, memory, visible).values),
-            (layer.around_feed, lambda x: feed_forward(layer.feed, x)),
+            (layer.around_own, lambda x: self_attention(layer.own, maps, x, CAUSAL)),
+            (layer.around_cross, lambda x: cross_attention(layer.cross, maps, x, memory, visible)),
+            (layer.around_feed, lambda x: feed_forward(layer.feed, maps, x)),
         ]
 
     pairs = zip(layers, memories, strict=True)
@@ -96,13 +109,14 @@ def run(
 
     norms, normed = [around.norm for around, _ in sublayers], x
     if norm is not None:
-        normed = add_norm(x, None, norms[0])[1]
+        x, normed = add_norm(x, None, norms[0])
         norms = [*norms[1:], norm]
     for (around, function), following, seed in zip(sublayers, norms, draw_seeds(len(sublayers), x), strict=True):
         dropout = around.dropout.p if around.training else 0.0
+        change, bias = function(normed)
         x, normed = add_norm(
-            x, function(normed), following, dropout=dropout, seed=seed if dropout else None, post=norm is None
-        )
+            x, change, following, bias=bias, dropout=dropout, seed=seed if dropout else None, post=norm is None
+        )  # fmt: skip
     return normed
 
 
@@ -111,14 +125,75 @@ def draw_seeds(count: int, x: Tensor) -> tuple[Tensor, ...]:
     return torch.randint(2**62, (count, 2), device=x.device).unbind()  # of 16 bytes each, so that all are aligned
 
 
-def feed_forward(feed: FeedForward, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time width"]:
-    """W₂ activation(W₁ x + b₁) + b₂ by fused operators; networks with a gate, dropout or other maps as written."""
-    from jumok.layers.gpu.transformer import linear, linear_activation  # imports Triton
+def own_maps(attention: MultiHeadAttention) -> list[tuple[nn.Module, ...]]:
+    """The maps of self-attention; those that read the same vectors are one matrix."""
+    return [(attention.to_query, attention.to_key, attention.to_value), (attention.to_output,)]
 
-    plain = type(feed.to_hidden) is type(feed.to_output) is nn.Linear
-    if feed.to_gate is not None or feed.dropout.p or not plain:
-        output: Tensor = feed(x)
-    else:
-        hidden = linear_activation(x, feed.to_hidden, feed.activation)
-        output = linear(hidden, feed.to_output.weight, feed.to_output.bias)
-    return output
+
+def cross_maps(attention: MultiHeadAttention) -> list[tuple[nn.Module, ...]]:
+    """The maps of cross-attention without those of the source."""
+    return [(attention.to_query,), (attention.to_output,)]
+
+
+def feed_maps(feed: FeedForward) -> list[tuple[nn.Module, ...]]:
+    """The maps of a feed-forward network that can be fused: without a gate or dropout."""
+    return [] if feed.to_gate is not None or feed.dropout.p else [(feed.to_hidden,), (feed.to_output,)]
+
+
+def lowered(groups: Sequence[tuple[nn.Module, ...]], x: Float[Tensor, "batch time width"]) -> Lowered:
+    """These maps in the precision of matrix products; groups with others than plain matrices are left out."""
+    from jumok.layers.gpu.maps import lower  # imports Triton
+    from jumok.layers.gpu.transformer import product_dtype
+
+    plain = [group for group in groups if all(type(part) is nn.Linear and part.bias is not None for part in group)]
+    return dict(zip(plain, lower(plain, product_dtype(x)) if plain else [], strict=True))  # type: ignore[arg-type]
+
+
+def self_attention(
+    attention: MultiHeadAttention,
+    lowered: Lowered,
+    x: Float[Tensor, "batch time width"],
+    visible: Visible | Bool[Tensor, "..."] | None,
+) -> Change:
+    """Attention of a sequence to itself."""
+    from jumok.layers.gpu.maps import linear
+
+    projections, output = (lowered.get(group) for group in own_maps(attention))
+    if projections is None or output is None:
+        return attention(x, visible=visible).values, None
+    queries, memory = attention.split_projected(*linear(x, projections))
+    return projected(attention.mix(queries, memory, visible).values, output)
+
+
+def cross_attention(
+    attention: MultiHeadAttention,
+    lowered: Lowered,
+    x: Float[Tensor, "batch time width"],
+    memory: KeyValues,
+    visible: Visible | Bool[Tensor, "..."] | None,
+) -> Change:
+    """Attention to the projected keys and values of another sequence, without rotary positions."""
+    from jumok.layers.gpu.maps import linear
+
+    projection, output = (lowered.get(group) for group in cross_maps(attention))
+    if projection is None or output is None:
+        return attention.attend(x, memory, visible).values, None
+    (queries,) = linear(x, projection)
+    return projected(attention.mix(split_heads(queries, attention.heads), memory, visible).values, output)
+
+
+def feed_forward(feed: FeedForward, lowered: Lowered, x: Float[Tensor, "batch time width"]) -> Change:
+    """W₂ activation(W₁ x + b₁), and b₂; networks with a gate, dropout or other maps as written."""
+    from jumok.layers.gpu.maps import linear_activation
+
+    maps = [lowered.get(group) for group in feed_maps(feed)]
+    if not maps or maps[0] is None or maps[1] is None:
+        return feed(x), None
+    return projected(linear_activation(x, maps[0], feed.activation), maps[1])
+
+
+def projected(x: Float[Tensor, "batch time inner"], maps: "Maps") -> Change:
+    """W x, and the bias b."""
+    from jumok.layers.gpu.maps import product
+
+    return product(x, maps), maps.layers[0].bias

@@ -21,10 +21,11 @@ def kept(seed, place, DROPOUT: tl.constexpr):
 
 @kernel
 def add_norm_kernel(
-    x, change, weight, bias, seed, y, normed, means, scales, width,
-    EPS: tl.constexpr, DROPOUT: tl.constexpr, CHANGE: tl.constexpr, POST: tl.constexpr, BLOCK: tl.constexpr,
+    x, change, change_bias, weight, bias, seed, y, normed, means, scales, width,
+    EPS: tl.constexpr, DROPOUT: tl.constexpr, CHANGE: tl.constexpr, CHANGE_BIAS: tl.constexpr, POST: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row: y = x + dropout(change), and its layer norm; with POST, y is that norm in the precision of x."""
+    """One row: y = x + dropout(change + its bias), and its norm; with POST, y is that norm in the precision of x."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width
@@ -32,6 +33,8 @@ def add_norm_kernel(
     value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     if CHANGE:
         added = tl.load(change + place, mask=inside, other=0.0).to(tl.float32)
+        if CHANGE_BIAS:
+            added += tl.load(change_bias + column, mask=inside, other=0.0).to(tl.float32)
         if DROPOUT > 0:
             added *= kept(seed, place, DROPOUT)
         value += added
@@ -52,18 +55,23 @@ def add_norm_kernel(
 
 @kernel
 def add_norm_backward_kernel(
-    d_y, d_normed, y, change, weight, seed, means, scales, d_x, d_change, d_weights, d_biases, rows, width,
-    DROPOUT: tl.constexpr, CHANGE: tl.constexpr, POST: tl.constexpr, BLOCK: tl.constexpr,
+    d_y, d_normed, y, change, change_bias, weight, seed, means, scales, d_x, d_change, sums, rows, width,
+    DROPOUT: tl.constexpr, D_Y: tl.constexpr, CHANGE: tl.constexpr, CHANGE_BIAS: tl.constexpr, POST: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every so many rows: gradients of x and the change, and their share of those of weight and bias.
+    """Every so many rows: gradients of x and the change, and their share of those of weight, bias and change_bias.
 
-    `y` is x + dropout(change); with POST it is x, and the sum is computed again.
+    `y` is x + dropout(change + its bias); with POST it is x, and the sum is computed again. Without D_Y, y has no
+    gradient of its own. `sums` has a row of each program for weight, then for bias, then for change_bias.
     """
     column = tl.arange(0, BLOCK)
     inside = column < width
     factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     d_weight = tl.zeros((BLOCK,), tl.float32)
     d_bias = tl.zeros((BLOCK,), tl.float32)
+    d_change_bias = tl.zeros((BLOCK,), tl.float32)
+    if CHANGE_BIAS and POST:
+        shift = tl.load(change_bias + column, mask=inside, other=0.0).to(tl.float32)
     first = tl.program_id(0).to(tl.int64)
     for turn in range(0, tl.cdiv(rows, tl.num_programs(0))):
         row = first + turn * tl.num_programs(0)
@@ -71,9 +79,13 @@ def add_norm_backward_kernel(
         place = row * width + column
         upstream = tl.load(d_normed + place, mask=here, other=0.0).to(tl.float32)
         value = tl.load(y + place, mask=here, other=0.0).to(tl.float32)
-        gradient = tl.load(d_y + place, mask=here, other=0.0).to(tl.float32)
+        gradient = tl.zeros((BLOCK,), tl.float32)
+        if D_Y:
+            gradient = tl.load(d_y + place, mask=here, other=0.0).to(tl.float32)
         if POST:
             added = tl.load(change + place, mask=here, other=0.0).to(tl.float32)
+            if CHANGE_BIAS:
+                added += shift
             if DROPOUT > 0:
                 added *= kept(seed, place, DROPOUT)
             value += added
@@ -92,9 +104,14 @@ def add_norm_backward_kernel(
             if DROPOUT > 0:
                 gradient *= kept(seed, place, DROPOUT)
             tl.store(d_change + place, gradient, mask=here)
-    share = tl.program_id(0) * width + column
-    tl.store(d_weights + share, d_weight, mask=inside)
-    tl.store(d_biases + share, d_bias, mask=inside)
+            if CHANGE_BIAS:
+                d_change_bias += tl.where(here, gradient, 0.0)
+    share = sums + tl.program_id(0) * width + column
+    plane = tl.num_programs(0) * width
+    tl.store(share, d_weight, mask=inside)
+    tl.store(share + plane, d_bias, mask=inside)
+    if CHANGE_BIAS:
+        tl.store(share + 2 * plane, d_change_bias, mask=inside)
 
 
 @kernel

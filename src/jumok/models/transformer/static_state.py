@@ -204,10 +204,10 @@ def _feed(feed: FeedForward, x: Float[Tensor, "row width"]) -> Float[Tensor, "ro
 def _add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm, precision: torch.dtype) -> tuple[Tensor, Tensor]:
     """x + change, and its norm in the precision of matrix products."""
     if why_no_triton(x.device, x.dtype) is None and x.shape[-1] <= WIDEST:
-        from jumok.layers.gpu.transformer import add_norm_forward  # imports Triton
+        from jumok.layers.gpu.transformer import sum_and_norm  # imports Triton
 
-        y, normed, _ = add_norm_forward(x, change, norm.weight, norm.bias, None, 0.0, norm.eps, precision)
-        return x if change is None else y, normed
+        y, normed, _ = sum_and_norm(x, change, None, norm.weight, norm.bias, norm.eps, precision)
+        return y, normed
     x = x if change is None else x + change
     return x, nn.functional.layer_norm(x, norm.normalized_shape, norm.weight.to(x), norm.bias.to(x), norm.eps).to(
         precision
