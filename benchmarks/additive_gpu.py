@@ -4,11 +4,12 @@
 
 Compares jumok with the direct form in eager PyTorch and under torch.compile, forward and with backward: the time of an
 ordinary call, the time of the GPU alone (the call replayed from a CUDA graph), and peak memory. Writes
-additive_gpu.json after every shape, so an interrupted run keeps its results. Runs the checks of additive_checks.py
-first and does not time what fails.
+additive_gpu.json after every shape, so an interrupted run keeps its results; rows that are not measured stay. Runs the
+checks of additive_checks.py first and does not time what fails.
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -185,6 +186,13 @@ def problems(parts: list[str]) -> list[Problem]:
     return [problem for part, some in found.items() if part in parts for problem in some]
 
 
+def other_rows(rows: list[Row]) -> list[Row]:
+    """The rows of the file that are not measured now."""
+    path, now = results.FOLDER / "additive_gpu.json", {(row.id, row.system) for row in rows}
+    saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [Row(**row) for row in saved if (row["id"], row["system"]) not in now]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="checks,pieces,times,spread,long")
@@ -203,7 +211,7 @@ def main() -> None:
     compared = {name: run for name, run in systems().items() if name in (options.systems or name).split(",")}
     for problem in problems(parts):
         rows += run_times(problem, compared)
-        results.write("additive_gpu", rows, device=device, packages=("torch", "triton"))
+        results.write("additive_gpu", [*rows, *other_rows(rows)], device=device, packages=("torch", "triton"))
     print(f"done after {time.time() - started:.0f} s")
 
 
