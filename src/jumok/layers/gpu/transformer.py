@@ -23,13 +23,13 @@ from jumok.layers.gpu.transformer_kernels import (
 WIDEST = 4096
 """Widest row that one program of `add_norm` holds in registers."""
 PROGRAMS = 1056
-"""Programs of the backward pass of `add_norm`, 8 for each multiprocessor of an H200."""
+"""Programs of the backward pass of `add_norm` and of column sums, 8 for each multiprocessor of an H200."""
 ROWS, COLUMNS = 64, 128
 """Tile of the backward pass of an activation function."""
-SUM_ROWS, GROUPS = 32, 128
-"""Rows of a tile of column sums, and groups of rows with a sum each."""
-PART_ROWS, PART_COLUMNS = 128, 32
-"""Tile of the sums over these groups."""
+SUM_ROWS = 32
+"""Rows of a tile of column sums; as many groups of rows have a sum each as make PROGRAMS programs of all columns."""
+PART_ROWS, PART_COLUMNS = 512, 8
+"""Tile of the sums over these groups: few columns, so that there are many programs, and few turns over the rows."""
 
 
 def add_norm(
@@ -138,11 +138,10 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def column_sums(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """The sum over the rows of a contiguous [row, width] in a dtype, always in the same order."""
     rows, width = x.shape
-    groups = max(1, min(GROUPS, triton.cdiv(rows, SUM_ROWS)))
+    tiles = triton.cdiv(width, COLUMNS)
+    groups = max(1, min(PROGRAMS // tiles, triton.cdiv(rows, SUM_ROWS)))
     sums = x.new_empty(groups, width, dtype=torch.float32)
-    column_sums_kernel(
-        (triton.cdiv(width, COLUMNS), groups), x, sums, rows, width, ROWS=SUM_ROWS, COLUMNS=COLUMNS
-    )  # fmt: skip
+    column_sums_kernel((tiles, groups), x, sums, rows, width, ROWS=SUM_ROWS, COLUMNS=COLUMNS)
     return sum_of_parts(sums[None], dtype or x.dtype)[0]
 
 
@@ -152,7 +151,7 @@ def sum_of_parts(parts: Float[Tensor, "matrix part width"], dtype: torch.dtype) 
     sums = parts.new_empty(matrices, width, dtype=dtype)
     column_sums_kernel(
         (triton.cdiv(width, PART_COLUMNS), 1, matrices), parts, sums, count, width, ROWS=PART_ROWS,
-        COLUMNS=PART_COLUMNS,
+        COLUMNS=PART_COLUMNS, warps=8,
     )  # fmt: skip
     return sums
 
