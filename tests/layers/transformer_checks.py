@@ -9,7 +9,7 @@ from torch import nn
 
 from jumok.data import Batch
 from jumok.layers.gpu import maps, stack
-from jumok.layers.gpu.transformer import add_norm, linear
+from jumok.layers.gpu.transformer import add_norm, embed_norm, linear
 from jumok.layers.transformer import Residual
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.training import batch_loss
@@ -191,6 +191,36 @@ def test_the_bias_of_a_change_is_as_accurate_as_plain_torch(rows, width, post, d
     with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
         ours, reference = outcome(fused, x, layer, norm), outcome(plain, x, layer, norm)
     check_errors(ours, reference, exact, dtype, roundings=4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize(("batch", "time", "width"), [(1, 1, 7), (3, 21, 16), (2, 5, 129)])
+def test_embeddings_with_their_norm_are_as_accurate_as_plain_torch(batch, time, width, dropout, dtype):
+    torch.manual_seed(time)
+    norm, vectors, above, over = norm_of(width), *(torch.randn(batch, time, width, device=DEVICE) for _ in range(3))
+    positions = torch.randn(time, width, device=DEVICE) if time > 1 else None
+    seed = stack.draw_seeds(1, vectors)[0] if dropout else None
+    kept = factors(vectors, dropout, seed)
+
+    def outcome(join, vectors, norm):
+        vectors = vectors.detach().requires_grad_()
+        y, normed = join(vectors, norm)
+        total = (y * above).sum() + (normed.to(y.dtype) * over).sum()
+        return [y.detach(), normed.detach(), *torch.autograd.grad(total, [vectors, *norm.parameters()])]
+
+    def plain(vectors, norm):
+        y = kept * (3.5 * vectors + (0.0 if positions is None else positions))
+        return y, norm(y).to(dtype) if y.dtype == torch.float32 else norm(y)
+
+    def fused(vectors, norm):
+        return embed_norm(vectors, positions, norm, factor=3.5, dropout=dropout, seed=seed)
+
+    exact = outcome(plain, vectors.double(), copy.deepcopy(norm).double())
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        ours = outcome(fused, vectors, norm)
+    assert ours[1].dtype == dtype
+    check_errors(ours, outcome(plain, vectors, norm), exact, dtype, roundings=4)
 
 
 def test_parts_that_lie_side_by_side_are_not_copied():

@@ -64,10 +64,13 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
         """The vector of every id."""
-        vectors = F.embedding(ids, self.table, self.padding)
-        if self.project is not None:
-            vectors = self.project(vectors)
+        vectors = self.unscaled(ids)
         return vectors if self.factor == 1.0 else vectors * self.factor
+
+    def unscaled(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
+        """The vector of every id before it is multiplied by `factor`."""
+        vectors = F.embedding(ids, self.table, self.padding)
+        return vectors if self.project is None else self.project(vectors)
 
 
 def _fill_unknown(vectors: Tensor) -> Tensor:

@@ -120,7 +120,10 @@ def update(optimiser: AdamW, *, clip: float) -> tuple[Tensor, Tensor]:
     norm = nn.utils.get_total_norm([weight.grad for weight in parameters], foreach=True)
     if hasattr(norm, "full_tensor"):  # of gradients that processes keep in parts
         norm = norm.full_tensor()
-    if clip:
+    # The fused kernel divides the gradient by this as it reads it; clipping it first would take another pass.
+    divides = bool(clip) and norm.device.type in ("cuda", "cpu")
+    optimiser.grad_scale = ((norm + 1e-6) / clip).clamp(min=1.0) if divides else None  # type: ignore[attr-defined]
+    if clip and not divides:
         nn.utils.clip_grads_with_norm_(parameters, clip, norm, foreach=True)
     broken = (~norm.isfinite()).to(torch.float32)
     # The fused kernel looks at this itself; asking here would make a GPU wait every step.

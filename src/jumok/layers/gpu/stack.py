@@ -7,7 +7,7 @@ change f(x) and normalises the sum: by the norm of the next sublayer, or in post
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,6 +23,17 @@ if TYPE_CHECKING:  # imports Triton
 
 WIDEST = 4096
 """Widest vector that one program of a fused norm holds."""
+
+
+class Embedded(NamedTuple):
+    """Token vectors before dropout: factor · vectors + positions."""
+
+    vectors: Float[Tensor, "batch time width"]
+    positions: Float[Tensor, "time width"] | None
+    """Without a gradient."""
+    factor: float
+    dropout: float
+
 
 Change = tuple[Tensor, Tensor | None]
 """The output of a sublayer [batch, time, width], and a bias that is still to be added to it."""
@@ -62,10 +73,13 @@ def _can_fuse(layer: EncoderLayer | DecoderLayer) -> bool:
 def encoder_stack(
     layers: Sequence[EncoderLayer],
     norm: nn.LayerNorm | None,
-    x: Float[Tensor, "batch time width"],
+    x: Float[Tensor, "batch time width"] | Embedded,
     visible: Bool[Tensor, "batch 1 1 time"] | None,
 ) -> Float[Tensor, "batch time width"]:
-    """The normed output of the last layer; `norm` follows pre-norm layers, and post-norm layers have none."""
+    """The normed output of the last layer; `norm` follows pre-norm layers, and post-norm layers have none.
+
+    Pre-norm layers may take token vectors before dropout: the kernel of the first norm does the rest.
+    """
 
     maps = lowered([part for layer in layers for part in (*own_maps(layer.own), *feed_maps(layer.feed))], x)
 
@@ -81,7 +95,7 @@ def encoder_stack(
 def decoder_stack(
     layers: Sequence[DecoderLayer],
     norm: nn.LayerNorm | None,
-    x: Float[Tensor, "batch target width"],
+    x: Float[Tensor, "batch target width"] | Embedded,
     memories: Sequence[KeyValues],
     visible: Bool[Tensor, "batch 1 1 source"] | None,
 ) -> Float[Tensor, "batch target width"]:
@@ -102,22 +116,31 @@ def decoder_stack(
 
 
 def run(
-    sublayers: Sequence[Sublayer], norm: nn.LayerNorm | None, x: Float[Tensor, "batch time width"]
+    sublayers: Sequence[Sublayer], norm: nn.LayerNorm | None, x: Float[Tensor, "batch time width"] | Embedded
 ) -> Float[Tensor, "batch time width"]:
     """The normed output of the last sublayer, x going on from one to the next."""
-    from jumok.layers.gpu.transformer import add_norm  # imports Triton
+    from jumok.layers.gpu.transformer import add_norm, embed_norm  # imports Triton
 
-    norms, normed = [around.norm for around, _ in sublayers], x
-    if norm is not None:
-        x, normed = add_norm(x, None, norms[0])
-        norms = [*norms[1:], norm]
-    for (around, function), following, seed in zip(sublayers, norms, draw_seeds(len(sublayers), x), strict=True):
+    norms = [around.norm for around, _ in sublayers]
+    first, *seeds = draw_seeds(len(sublayers) + 1, vectors_of(x))
+    if isinstance(x, Embedded):
+        seed = first if x.dropout else None
+        x, normed = embed_norm(x.vectors, x.positions, norms[0], factor=x.factor, dropout=x.dropout, seed=seed)
+    else:
+        x, normed = (x, x) if norm is None else add_norm(x, None, norms[0])
+    norms = norms if norm is None else [*norms[1:], norm]
+    for (around, function), following, seed in zip(sublayers, norms, seeds, strict=True):
         dropout = around.dropout.p if around.training else 0.0
         change, bias = function(normed)
         x, normed = add_norm(
             x, change, following, bias=bias, dropout=dropout, seed=seed if dropout else None, post=norm is None
         )  # fmt: skip
     return normed
+
+
+def vectors_of(x: Tensor | Embedded) -> Float[Tensor, "batch time width"]:
+    """Vectors as they are, or before they are scaled."""
+    return x.vectors if isinstance(x, Embedded) else x
 
 
 def draw_seeds(count: int, x: Tensor) -> tuple[Tensor, ...]:
@@ -140,13 +163,13 @@ def feed_maps(feed: FeedForward) -> list[tuple[nn.Module, ...]]:
     return [] if feed.to_gate is not None or feed.dropout.p else [(feed.to_hidden,), (feed.to_output,)]
 
 
-def lowered(groups: Sequence[tuple[nn.Module, ...]], x: Float[Tensor, "batch time width"]) -> Lowered:
+def lowered(groups: Sequence[tuple[nn.Module, ...]], x: Tensor | Embedded) -> Lowered:
     """These maps in the precision of matrix products; groups with others than plain matrices are left out."""
     from jumok.layers.gpu.maps import lower  # imports Triton
     from jumok.layers.gpu.transformer import product_dtype
 
     plain = [group for group in groups if all(type(part) is nn.Linear and part.bias is not None for part in group)]
-    return dict(zip(plain, lower(plain, product_dtype(x)) if plain else [], strict=True))  # type: ignore[arg-type]
+    return dict(zip(plain, lower(plain, product_dtype(vectors_of(x))) if plain else [], strict=True))  # type: ignore[arg-type]
 
 
 def self_attention(

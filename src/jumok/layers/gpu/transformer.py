@@ -23,13 +23,13 @@ from jumok.layers.gpu.transformer_kernels import (
 WIDEST = 4096
 """Widest row that one program of `add_norm` holds in registers."""
 PROGRAMS = 1056
-"""Programs of the backward pass of `add_norm`, 8 for each multiprocessor of an H200."""
+"""Programs of the backward pass of `add_norm` and of column sums, 8 for each multiprocessor of an H200."""
 ROWS, COLUMNS = 64, 128
 """Tile of the backward pass of an activation function."""
-SUM_ROWS, GROUPS = 32, 128
-"""Rows of a tile of column sums, and groups of rows with a sum each."""
-PART_ROWS, PART_COLUMNS = 128, 32
-"""Tile of the sums over these groups."""
+SUM_ROWS = 32
+"""Rows of a tile of column sums; as many groups of rows have a sum each as make PROGRAMS programs of all columns."""
+PART_ROWS, PART_COLUMNS = 512, 8
+"""Tile of the sums over these groups: few columns, so that there are many programs, and few turns over the rows."""
 
 
 def add_norm(
@@ -49,24 +49,50 @@ def add_norm(
     change is found, and not in another pass.
     """
     x, change = x.contiguous(), None if change is None else change.contiguous()
-    arguments = (x, change, bias, norm.weight, norm.bias, seed, dropout, norm.eps, product_dtype(x), post)
-    y, normed = _AddNorm.apply(*arguments)  # type: ignore[no-untyped-call]
-    return y, normed
+    return _AddNorm.apply(x, change, bias, norm.weight, norm.bias, seed, _Options(norm, x, dropout, post))  # type: ignore[no-any-return, no-untyped-call]
+
+
+def embed_norm(
+    vectors: Float[Tensor, "batch time width"],
+    positions: Float[Tensor, "time width"] | None,
+    norm: nn.LayerNorm,
+    *,
+    factor: float = 1.0,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch time width"]]:
+    """y = dropout(factor · vectors + positions), and norm(y) in the precision of matrix products.
+
+    The positions have no gradient.
+    """
+    options = _Options(norm, vectors, dropout, False, factor)
+    return _AddNorm.apply(None, vectors.contiguous(), positions, norm.weight, norm.bias, seed, options)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Options:
+    """What `_AddNorm` takes beside tensors."""
+
+    def __init__(self, norm: nn.LayerNorm, x: Tensor, dropout: float, post: bool, factor: float = 1.0) -> None:
+        self.eps, self.dtype = norm.eps, product_dtype(x)
+        self.dropout, self.post, self.factor = dropout, post, factor
 
 
 def sum_and_norm(
-    x: Tensor, change: Tensor | None, change_bias: Tensor | None, weight: Tensor, bias: Tensor, eps: float,
-    dtype: torch.dtype, *, seed: Tensor | None = None, dropout: float = 0.0, post: bool = False,
+    x: Tensor | None, change: Tensor | None, change_bias: Tensor | None, weight: Tensor, bias: Tensor, eps: float,
+    dtype: torch.dtype, *, seed: Tensor | None = None, dropout: float = 0.0, post: bool = False, factor: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The two results of `add_norm`, for contiguous tensors, and the mean and scale of every row; no gradient."""
-    width = x.shape[-1]
-    rows = x.numel() // width
-    y, stats = x if change is None else torch.empty_like(x), x.new_empty(2, rows, dtype=torch.float32)
-    normed = torch.empty_like(x, dtype=dtype)
+    """The results of `add_norm` or `embed_norm` for contiguous tensors, and the mean and scale of every row."""
+    like = change if x is None else x
+    assert like is not None
+    width = like.shape[-1]
+    rows = like.numel() // width
+    y, stats = like if change is None else torch.empty_like(like), like.new_empty(2, rows, dtype=torch.float32)
+    normed = torch.empty_like(like, dtype=dtype)
     add_norm_kernel(
-        (rows,), x, x if change is None else change, weight if change_bias is None else change_bias, weight, bias,
-        stats if seed is None else seed, y, normed, *stats, width, EPS=eps, DROPOUT=0.0 if seed is None else dropout,
-        CHANGE=change is not None, CHANGE_BIAS=change_bias is not None, POST=post,
+        (rows,), like, like if change is None else change, weight if change_bias is None else change_bias, weight,
+        bias, stats if seed is None else seed, y, normed, *stats, width, EPS=eps,
+        DROPOUT=0.0 if seed is None else dropout, X=x is not None, CHANGE=change is not None, FACTOR=factor,
+        BIASES=0 if change_bias is None else change_bias.numel() // width, POST=post,
         BLOCK=triton.next_power_of_2(width), warps=_warps(width),
     )  # fmt: skip
     return y, normed, stats
@@ -75,15 +101,17 @@ def sum_and_norm(
 class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, change: Tensor | None, change_bias: Tensor | None, weight: Tensor, bias: Tensor,
-        seed: Tensor | None, dropout: float, eps: float, dtype: torch.dtype, post: bool,
+        ctx: Any, x: Tensor | None, change: Tensor | None, change_bias: Tensor | None, weight: Tensor, bias: Tensor,
+        seed: Tensor | None, options: _Options,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        post, ctx.factor, ctx.dropout = options.post, options.factor, 0.0 if seed is None else options.dropout
         y, normed, stats = sum_and_norm(
-            x, change, change_bias, weight, bias, eps, dtype, seed=seed, dropout=dropout, post=post
-        )
+            x, change, change_bias, weight, bias, options.eps, options.dtype, seed=seed, dropout=ctx.dropout,
+            post=post, factor=ctx.factor,
+        )  # fmt: skip
         kept = (x, change) if post else (y, None)  # a post-norm layer computes the sum again
-        ctx.save_for_backward(*kept, change_bias, stats, weight, seed)
-        ctx.dropout, ctx.dtype = 0.0 if seed is None else dropout, None if change is None else change.dtype
+        ctx.save_for_backward(*kept, change_bias if ctx.needs_input_grad[2] or post else None, stats, weight, seed)
+        ctx.has_x, ctx.dtype = x is not None, None if change is None else change.dtype
         ctx.set_materialize_grads(False)  # no zeros for what is not used
         return y, normed
 
@@ -95,17 +123,19 @@ class _AddNorm(torch.autograd.Function):
         rows = y.numel() // width
         programs = min(PROGRAMS, rows)
         sums = y.new_empty(2 if change_bias is None else 3, programs, width, dtype=torch.float32)
-        d_x, d_change = torch.empty_like(y), None if ctx.dtype is None else torch.empty_like(y, dtype=ctx.dtype)
+        d_x = torch.empty_like(y) if ctx.has_x else None
+        d_change = None if ctx.dtype is None else torch.empty_like(y, dtype=ctx.dtype)
         d_normed = torch.zeros_like(y) if d_normed is None else d_normed.contiguous()
         add_norm_backward_kernel(
             (programs,), y if d_y is None else d_y.contiguous(), d_normed, y, y if added is None else added,
-            weight if change_bias is None else change_bias, weight, stats if seed is None else seed, *stats, d_x,
-            d_x if d_change is None else d_change, sums, rows, width, DROPOUT=ctx.dropout, D_Y=d_y is not None,
-            CHANGE=d_change is not None, CHANGE_BIAS=change_bias is not None, POST=added is not None,
+            weight if change_bias is None else change_bias, weight, stats if seed is None else seed, *stats,
+            d_change if d_x is None else d_x, d_x if d_change is None else d_change, sums, rows, width,
+            DROPOUT=ctx.dropout, D_Y=d_y is not None, X=d_x is not None, CHANGE=d_change is not None,
+            FACTOR=ctx.factor, CHANGE_BIAS=change_bias is not None, POST=added is not None,
             BLOCK=triton.next_power_of_2(width), warps=_warps(width),
         )  # fmt: skip
         d_weight, d_bias, *d_change_bias = sum_of_parts(sums, weight.dtype)
-        return d_x, d_change, d_change_bias[0] if d_change_bias else None, d_weight, d_bias, *[None] * 5
+        return d_x, d_change, d_change_bias[0] if d_change_bias else None, d_weight, d_bias, None, None
 
 
 def _warps(width: int) -> int:
@@ -138,11 +168,10 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def column_sums(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """The sum over the rows of a contiguous [row, width] in a dtype, always in the same order."""
     rows, width = x.shape
-    groups = max(1, min(GROUPS, triton.cdiv(rows, SUM_ROWS)))
+    tiles = triton.cdiv(width, COLUMNS)
+    groups = max(1, min(PROGRAMS // tiles, triton.cdiv(rows, SUM_ROWS)))
     sums = x.new_empty(groups, width, dtype=torch.float32)
-    column_sums_kernel(
-        (triton.cdiv(width, COLUMNS), groups), x, sums, rows, width, ROWS=SUM_ROWS, COLUMNS=COLUMNS
-    )  # fmt: skip
+    column_sums_kernel((tiles, groups), x, sums, rows, width, ROWS=SUM_ROWS, COLUMNS=COLUMNS)
     return sum_of_parts(sums[None], dtype or x.dtype)[0]
 
 
@@ -152,7 +181,7 @@ def sum_of_parts(parts: Float[Tensor, "matrix part width"], dtype: torch.dtype) 
     sums = parts.new_empty(matrices, width, dtype=dtype)
     column_sums_kernel(
         (triton.cdiv(width, PART_COLUMNS), 1, matrices), parts, sums, count, width, ROWS=PART_ROWS,
-        COLUMNS=PART_COLUMNS,
+        COLUMNS=PART_COLUMNS, warps=8,
     )  # fmt: skip
     return sums
 

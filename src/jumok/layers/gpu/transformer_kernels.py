@@ -22,19 +22,24 @@ def kept(seed, place, DROPOUT: tl.constexpr):
 @kernel
 def add_norm_kernel(
     x, change, change_bias, weight, bias, seed, y, normed, means, scales, width,
-    EPS: tl.constexpr, DROPOUT: tl.constexpr, CHANGE: tl.constexpr, CHANGE_BIAS: tl.constexpr, POST: tl.constexpr,
-    BLOCK: tl.constexpr,
+    EPS: tl.constexpr, DROPOUT: tl.constexpr, X: tl.constexpr, CHANGE: tl.constexpr, FACTOR: tl.constexpr,
+    BIASES: tl.constexpr, POST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row: y = x + dropout(change + its bias), and its norm; with POST, y is that norm in the precision of x."""
+    """One row: y = x + dropout(FACTOR · change + its bias), and its norm; with POST, y is that norm as precise as x.
+
+    Rows take turns with the BIASES biases; there may be none. Without X, x is zero.
+    """
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width
     place = row * width + column
-    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    value = tl.zeros((BLOCK,), tl.float32)
+    if X:
+        value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     if CHANGE:
-        added = tl.load(change + place, mask=inside, other=0.0).to(tl.float32)
-        if CHANGE_BIAS:
-            added += tl.load(change_bias + column, mask=inside, other=0.0).to(tl.float32)
+        added = tl.load(change + place, mask=inside, other=0.0).to(tl.float32) * FACTOR
+        if BIASES > 0:
+            added += tl.load(change_bias + row % BIASES * width + column, mask=inside, other=0.0).to(tl.float32)
         if DROPOUT > 0:
             added *= kept(seed, place, DROPOUT)
         value += added
@@ -56,13 +61,14 @@ def add_norm_kernel(
 @kernel
 def add_norm_backward_kernel(
     d_y, d_normed, y, change, change_bias, weight, seed, means, scales, d_x, d_change, sums, rows, width,
-    DROPOUT: tl.constexpr, D_Y: tl.constexpr, CHANGE: tl.constexpr, CHANGE_BIAS: tl.constexpr, POST: tl.constexpr,
-    BLOCK: tl.constexpr,
+    DROPOUT: tl.constexpr, D_Y: tl.constexpr, X: tl.constexpr, CHANGE: tl.constexpr, FACTOR: tl.constexpr,
+    CHANGE_BIAS: tl.constexpr, POST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Every so many rows: gradients of x and the change, and their share of those of weight, bias and change_bias.
 
-    `y` is x + dropout(change + its bias); with POST it is x, and the sum is computed again. Without D_Y, y has no
-    gradient of its own. `sums` has a row of each program for weight, then for bias, then for change_bias.
+    `y` is x + dropout(FACTOR · change + its bias); with POST it is x, and the sum is computed again. Without D_Y, y has
+    no gradient of its own; without X, x has none. `sums` has a row of each program for weight, then for bias, then for
+    change_bias if it has a gradient.
     """
     column = tl.arange(0, BLOCK)
     inside = column < width
@@ -83,7 +89,7 @@ def add_norm_backward_kernel(
         if D_Y:
             gradient = tl.load(d_y + place, mask=here, other=0.0).to(tl.float32)
         if POST:
-            added = tl.load(change + place, mask=here, other=0.0).to(tl.float32)
+            added = tl.load(change + place, mask=here, other=0.0).to(tl.float32) * FACTOR
             if CHANGE_BIAS:
                 added += shift
             if DROPOUT > 0:
@@ -99,11 +105,12 @@ def add_norm_backward_kernel(
         along = tl.sum(upstream * unit, 0) / width
         mean = tl.sum(upstream, 0) / width
         gradient += scale * (upstream - mean - unit * along)
-        tl.store(d_x + place, gradient, mask=here)
+        if X:
+            tl.store(d_x + place, gradient, mask=here)
         if CHANGE:
             if DROPOUT > 0:
                 gradient *= kept(seed, place, DROPOUT)
-            tl.store(d_change + place, gradient, mask=here)
+            tl.store(d_change + place, gradient * FACTOR, mask=here)
             if CHANGE_BIAS:
                 d_change_bias += tl.where(here, gradient, 0.0)
     share = sums + tl.program_id(0) * width + column

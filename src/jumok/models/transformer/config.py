@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -16,7 +17,8 @@ from jumok.layers import (
     TokenEmbedding,
 )
 from jumok.layers.dropout import Dropout
-from jumok.layers.positions import Start
+from jumok.layers.gpu.stack import Embedded
+from jumok.layers.positions import Start, sinusoids
 from jumok.layers.transformer import Activation, Norm
 from jumok.models.config import TextModelConfig, token_table
 from jumok.settings import Depth, Fraction, PositiveInt
@@ -113,6 +115,20 @@ class PositionedTokens(nn.Module):
         vectors = self.embedding(ids)
         positioned: Tensor = self.dropout(vectors if self.positions is None else self.positions(vectors, start))
         return positioned
+
+    def embedded(self, ids: Int[Tensor, "batch time"]) -> Embedded | Float[Tensor, "batch time width"]:
+        """The vectors for a fused stack of pre-norm layers, which scales, places and drops them in its first norm.
+
+        Where other code may watch or change them, they are already that.
+        """
+        table, placed = self.embedding, self.positions
+        parts = [part for part in self.modules() if part._forward_hooks or part._forward_pre_hooks]
+        if parts or type(table) is not TokenEmbedding or not (placed is None or type(placed) is AddedPositions):
+            return self(ids)  # type: ignore[no-any-return]
+        vectors, factor = table.unscaled(ids), table.factor
+        time = torch.arange(ids.shape[1], device=ids.device)
+        positions = None if placed is None else sinusoids(time, vectors.shape[-1], dtype=vectors.dtype)
+        return Embedded(vectors, positions, factor, self.dropout.p if self.dropout.training else 0.0)
 
 
 def initialise(model: nn.Module) -> None:

@@ -125,7 +125,8 @@ class TransformerDecoder(Decoder):
             return self.hidden(encoding, target_in)
         memories = keys_values_of([layer.cross for layer in layers], encoding.states)
         visible = key_mask(encoding.visible)
-        states = stack.decoder_stack(layers, self.norm, self.tokens(target_in), memories, visible)
+        x = self.tokens(target_in) if self.norm is None else self.tokens.embedded(target_in)
+        states = stack.decoder_stack(layers, self.norm, x, memories, visible)
         return self._hidden(states, self._copy_source(encoding))
 
     def informed_attention(

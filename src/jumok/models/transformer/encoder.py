@@ -65,7 +65,8 @@ class TransformerEncoder(Encoder):
         if not stack.fuses(layers, source.device):
             return self.encode(source, visible).encoding
         visible = self._seen(source, visible)
-        states = stack.encoder_stack(layers, self.norm, self.tokens(source), key_mask(visible))
+        x = self.tokens(source) if self.norm is None else self.tokens.embedded(source)
+        states = stack.encoder_stack(layers, self.norm, x, key_mask(visible))
         return self._encoding(states, source, visible)
 
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
