@@ -302,3 +302,11 @@ def nearest_path(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {path.parent / close[0]}?" if close else ""
+
+
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether two paths, perhaps links, lead to the same file."""
+    try:
+        return path.samefile(other)
+    except (OSError, ValueError):  # one of them does not exist, or is not a valid path
+        return False

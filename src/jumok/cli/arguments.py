@@ -1,7 +1,6 @@
 """Options and arguments that several commands share, and the checks of paths before any work is done."""
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from re import fullmatch
@@ -12,8 +11,7 @@ from typer import BadParameter, Option
 from jumok.data.pairs import Columns
 from jumok.decoding.config import WIDEST, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
-from jumok.files import check_file
-from jumok.model_folder import BUNDLED, own_files
+from jumok.model_folder import BUNDLED
 from jumok.screen import to_screen
 from jumok.tasks import read_task
 from jumok.tasks.task import Task
@@ -201,49 +199,23 @@ def sampling_settings(
     return risk
 
 
-def own_task(path: Path | None) -> Any:
+def own_task(path: Path | None, *, models: int = 1) -> Any:
     """The task in the file that --task names; None if it is one of jumok's."""
-    return None if path is None else read_task(path)
+    if path is None:
+        return None
+    if models != 1:
+        raise ArgumentError(f"--task {path} is for one model; leave it out with {'several' if models else 'none'}")
+    return read_task(path)
 
 
 def task_or(default: T, path: Path | None, *, models: int = 1) -> T:
     """The task in the file that --task names, derived from the class of `default`; `default` without a file."""
     if path is None:
         return default
-    if models > 1:
-        raise ArgumentError(f"--task {path} is for one model; leave it out with several")
-    task = read_task(path)
+    task: T = own_task(path, models=models)
     if not isinstance(task, type(default)):
         raise ArgumentError(f"this command needs a task derived from {type(default).__name__}, but {path} {task.does}")
     return task
-
-
-def check_output_path(option: str, output: Path | None, inputs: Iterable[str | Path | None]) -> None:
-    """Refuse, before any work, an output path that cannot be written or that the command reads.
-
-    A model folder among the inputs stands for the files of the model; other files may be written into it.
-    """
-    if output is None:
-        return
-    for path in _input_files(inputs):
-        if is_same_file(output, path):
-            same = "" if str(path) == str(output) else f" is the file {path}, and"
-            raise ArgumentError(f"{option} {output}{same} would be overwritten, but it is an input; name another file")
-    check_file(output)
-
-
-def _input_files(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
-    for path in inputs:
-        if path is not None:
-            yield from own_files(Path(path)) if os.path.isdir(path) else [Path(path)]
-
-
-def is_same_file(path: Path, other: Path) -> bool:
-    """Whether two paths, perhaps links, lead to the same file."""
-    try:
-        return path.samefile(other)
-    except (OSError, ValueError):  # one of them does not exist, or is not a valid path
-        return False
 
 
 def check_picture_kind(kind: str) -> None:

@@ -17,7 +17,6 @@ from jumok.cli.arguments import (
     Tag,
     TaskFile,
     ToLanguage,
-    check_output_path,
     task_or,
 )
 from jumok.cli.output import print_json, say
@@ -25,6 +24,7 @@ from jumok.data import read_lines
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, DataError
 from jumok.files import display_name
+from jumok.model_folder import check_output_path
 from jumok.progress import ProgressBars
 from jumok.tasks import TRANSLATION, load
 from jumok.tasks.back_translation import back_translate, check_output

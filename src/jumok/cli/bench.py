@@ -9,10 +9,11 @@ from typer import Argument, Option
 
 from jumok.bench.results import Subject, measure, results
 from jumok.bench.timing import JUMOK, Size, Timing
-from jumok.cli.arguments import Device, check_output_path
+from jumok.cli.arguments import Device
 from jumok.cli.output import print_table, say
 from jumok.devices import find_device
 from jumok.files import atomic_write
+from jumok.model_folder import check_output_path
 from jumok.progress import ProgressBars
 
 

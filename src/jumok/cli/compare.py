@@ -20,7 +20,6 @@ from jumok.cli.arguments import (
     MaxSource,
     NamedPath,
     TestReference,
-    check_output_path,
     check_picture_kind,
     named_paths,
     parse_numbers,
@@ -29,9 +28,10 @@ from jumok.cli.output import print_json, print_table, say
 from jumok.cli.usage import Command, CommandGroup
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
+from jumok.model_folder import check_output_path
 from jumok.progress import ProgressBars
 from jumok.tasks import TRANSLATION, comparison
-from jumok.tasks.evaluation import check_system, read_system
+from jumok.tasks.translation_scores import check_system, read_system
 
 compare = typer.Typer(
     name="compare",

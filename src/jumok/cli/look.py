@@ -23,7 +23,6 @@ from jumok.cli.arguments import (
     Tag,
     TaskFile,
     ToLanguage,
-    check_output_path,
     check_picture_kind,
     model_or_bundled,
     own_task,
@@ -34,7 +33,7 @@ from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.files import known_kind, open_bytes
 from jumok.images.files import SUFFIXES
-from jumok.model_folder import RECIPE, is_model_file
+from jumok.model_folder import RECIPE, check_output_path, is_model_file
 from jumok.tasks import TRANSLATION, load_trained
 from jumok.tasks.ensembles import read_ensemble
 from jumok.tasks.results import MapOptions, MappedOutput

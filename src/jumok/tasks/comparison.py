@@ -12,7 +12,7 @@ from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
 from jumok.tasks import TRANSLATION
-from jumok.tasks.evaluation import read_test_set
+from jumok.tasks.translation_scores import read_test_set
 
 CHART_KINDS = (".svg", ".png", ".pdf")
 

@@ -29,11 +29,11 @@ from jumok.models.memory_check import check_memory
 from jumok.models.weights import check_fit, load_weights, weights_of, with_new_rows
 from jumok.settings import with_defaults
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
-from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.tasks.task import RunContext, Task, TaskData, freeze, frozen_elsewhere, parameters, parts_with_weights
 from jumok.tasks.text_generator import with_metric
+from jumok.tasks.translation_scores import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss, perplexity
