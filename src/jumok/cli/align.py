@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-import jumok
-from jumok.analysis.alignment.error_rate import Gold, alignment_scores
-from jumok.analysis.alignment.statistical import THRESHOLD as TEXT_THRESHOLD
+from jumok.cli import library
 from jumok.cli.arguments import (
     PAIRS,
     ColumnNames,
@@ -22,12 +20,13 @@ from jumok.cli.arguments import (
 )
 from jumok.cli.output import print_json, print_table, say
 from jumok.cli.streams import is_typed
-from jumok.data import Pair, read_pairs
-from jumok.data.word_links import format_word_links
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION
-from jumok.tasks.alignment import Alignment, Development, check_options, read_gold_links
+
+if TYPE_CHECKING:
+    from jumok.analysis.alignment.error_rate import Gold
+    from jumok.data import Pair
+    from jumok.tasks.alignment import Alignment, Development
 
 Model = Annotated[
     Path | None, Argument(help="Folder of a trained model; without one, links are learnt from the texts alone.")
@@ -38,7 +37,7 @@ Reverse = Annotated[Path | None, Option(help="Model of the opposite direction, t
 JOINS = "grow-diag, intersection, union, grow-diag-final, grow-diag-final-and, product"
 Symmetrise = Annotated[str | None, Option(help=f"How --reverse is combined; defaults to grow-diag. One of {JOINS}.")]
 Links = Annotated[str | None, Option(help="argmax (the default; one link per target word), mutual or threshold.")]
-DEFAULTS = f"0.2 with --links threshold, 0.5 with --symmetrise product, {TEXT_THRESHOLD} without a model"
+DEFAULTS = "0.2 with --links threshold, 0.5 with --symmetrise product, 0.4 without a model"
 THRESHOLD = f"Least weight of a link; defaults to {DEFAULTS}."
 Threshold = Annotated[float | None, Option(min=0, max=1, help=THRESHOLD)]
 CHOSEN = "counted from 0, -1 is the last; chosen on the data by default."
@@ -85,38 +84,38 @@ def align(
     """
     options: dict[str, Any] = {"links": links, "threshold": threshold, "symmetrise": symmetrise, "tokens": tokens}
     options |= {"layer": layer, "head": head, "shift": shift, "languages": (from_language, to_language), "tag": tag}
-    options |= {"reverse": reverse, "task": None if task is None else task_or(TRANSLATION, task)}
-    check_options(model, options | {"dev": dev_source or dev_target or dev_gold})
+    options |= {"reverse": reverse, "task": None if task is None else task_or(library.tasks.TRANSLATION, task)}
+    library.alignment.check_options(model, options | {"dev": dev_source or dev_target or dev_gold})
     pairs = _read_pairs(source, target, columns)
-    gold_links = None if gold is None else read_gold_links(gold, pairs)
+    gold_links = None if gold is None else library.alignment.read_gold_links(gold, pairs)
     with ProgressBars() as bars:
         dev = _development(dev_source, dev_target, dev_gold)
-        alignments = jumok.align(pairs, model, dev=dev, device=device, say=say, watch=bars, **options)
+        alignments = library.alignment.align(pairs, model, dev=dev, device=device, say=say, watch=bars, **options)
         if gold_links is not None:
             _print_scores(list(alignments), gold_links, json)
         else:
             _print_links(alignments, pairs, json, warn=model is not None)
 
 
-def _read_pairs(source: str, target: str | None, columns: str | None = None) -> list[Pair]:
+def _read_pairs(source: str, target: str | None, columns: str | None = None) -> list["Pair"]:
     if columns is not None and target is not None:
         raise ArgumentError(f"--columns {columns} applies to a file of pairs, but --target names a second file")
     if is_typed(source):
         what = "a text ||| its translation" if target is None else "the texts"
         say(f"type {what}, one per line; Ctrl-D ends")
-    return list(read_pairs(source, target, columns=parse_columns(columns)))
+    return list(library.data.read_pairs(source, target, columns=parse_columns(columns)))
 
 
-def _development(source: str | None, target: str | None, gold: str | None) -> Development | None:
+def _development(source: str | None, target: str | None, gold: str | None) -> "Development | None":
     if source is None and target is None and gold is None:
         return None
     if source is None or gold is None:
         raise ArgumentError("to choose layer and head on gold links, give both --dev-source and --dev-gold")
     pairs = _read_pairs(source, target)
-    return pairs, read_gold_links(gold, pairs)
+    return pairs, library.alignment.read_gold_links(gold, pairs)
 
 
-def _print_links(alignments: Iterable[Alignment], pairs: Sequence[Pair], json: bool, *, warn: bool) -> None:
+def _print_links(alignments: Iterable["Alignment"], pairs: Sequence["Pair"], json: bool, *, warn: bool) -> None:
     """Print a line for every pair; warn about a pair with words for which a model found no links."""
     for number, (pair, alignment) in enumerate(zip(pairs, alignments, strict=True), start=1):
         links = alignment.links
@@ -125,14 +124,14 @@ def _print_links(alignments: Iterable[Alignment], pairs: Sequence[Pair], json: b
             named = {"tokens": tokens} if alignment.of_tokens else {}
             print_json({"source": pair.source, "target": pair.target, "links": sorted(links), **named})
         else:
-            print(format_word_links(links))
+            print(library.word_links.format_word_links(links))
         if warn and not links and pair.source.strip() and pair.target.strip():
             say(f"line {number} has no links: it is too long for the model, or none of its words match")
 
 
-def _print_scores(alignments: list[Alignment], gold: list[Gold], json: bool) -> None:
+def _print_scores(alignments: list["Alignment"], gold: list["Gold"], json: bool) -> None:
     lengths = [(len(alignment.source), len(alignment.target)) for alignment in alignments]
-    scores = alignment_scores([alignment.links for alignment in alignments], gold, lengths)
+    scores = library.error_rate.alignment_scores([alignment.links for alignment in alignments], gold, lengths)
     for message in scores.dropped[:5]:
         say(message)
     if len(scores.dropped) > 5:

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from re import fullmatch
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from typer import BadParameter, Option
 
-from jumok.data.pairs import Columns
+from jumok.cli import library
 from jumok.decoding.config import WIDEST, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
-from jumok.model_folder import BUNDLED
 from jumok.screen import to_screen
-from jumok.tasks import read_task
-from jumok.tasks.task import Task
 
-T = TypeVar("T", bound=Task[Any, Any])
+if TYPE_CHECKING:
+    from jumok.data.pairs import Columns
+
+T = TypeVar("T")
 
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Beam = Annotated[
@@ -135,10 +135,10 @@ def model_or_bundled(model: Path | None) -> Path:
     to_screen(
         "no model is named: using the tiny one that comes with jumok (English dates, amounts and names to Korean)"
     )
-    return BUNDLED
+    return library.model_folder.BUNDLED
 
 
-def parse_columns(argument: str | None) -> Columns | None:
+def parse_columns(argument: str | None) -> "Columns | None":
     """Two columns of a TSV, counted from 1 or by name, or two keys of JSON objects: "1,3" or "en,ko".
 
     Numbers of several columns that make one side are joined by +: "3+1,2".
@@ -205,14 +205,14 @@ def own_task(path: Path | None, *, models: int = 1) -> Any:
         return None
     if models != 1:
         raise ArgumentError(f"--task {path} is for one model; leave it out with {'several' if models else 'none'}")
-    return read_task(path)
+    return library.tasks.read_task(path)
 
 
 def task_or(default: T, path: Path | None, *, models: int = 1) -> T:
     """The task in the file that --task names, derived from the class of `default`; `default` without a file."""
     if path is None:
         return default
-    task: T = own_task(path, models=models)
+    task = own_task(path, models=models)
     if not isinstance(task, type(default)):
         raise ArgumentError(f"this command needs a task derived from {type(default).__name__}, but {path} {task.does}")
     return task

@@ -3,16 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
-from jumok.analysis.curves.gradient_reach import reach_curves
-from jumok.analysis.curves.step_times import speed_curves
-from jumok.analysis.draw.chart import LineChart
-from jumok.analysis.scores.length_bands import length_curves
-from jumok.analysis.scores.metrics import check_scores
+from jumok.cli import library
 from jumok.cli.arguments import (
     PAIRS,
     Beam,
@@ -28,10 +24,10 @@ from jumok.cli.output import print_json, print_table, say
 from jumok.cli.usage import Command, CommandGroup
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
-from jumok.model_folder import check_output_path
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, comparison
-from jumok.tasks.translation_scores import check_system, read_system
+
+if TYPE_CHECKING:
+    from jumok.analysis.draw.chart import LineChart
 
 compare = typer.Typer(
     name="compare",
@@ -64,21 +60,21 @@ def length(
     json: Json = False,
 ) -> None:
     """Quality against the length of the source."""
-    check_scores([metric], tokenize)
+    library.metrics.check_scores([metric], tokenize)
     edges, sizes, paths = parse_numbers(bands, "--bands"), parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
-    sources, references = comparison.read_joined(source, reference, sizes)
+    sources, references = library.comparison.read_joined(source, reference, sizes)
+    read_system = library.translation_scores.read_system
     for name, path in paths:
-        check_system(TRANSLATION, name, path, len(sources))
+        library.translation_scores.check_system(library.tasks.TRANSLATION, name, path, len(sources))
     with ProgressBars() as bars:
         decoding: dict[str, Any] = {"beam": beam, "max_source": max_source}
-        systems = [
-            read_system(TRANSLATION, name, path, sources, device=device, watch=bars, **decoding) for name, path in paths
-        ]
-        curves = comparison.quality_by_length(
+        decoding |= {"device": device, "watch": bars}
+        systems = [read_system(library.tasks.TRANSLATION, name, path, sources, **decoding) for name, path in paths]
+        curves = library.comparison.quality_by_length(
             systems, sources, references, metric=metric, edges=edges, tokenize=tokenize, watch=bars
         )
-    _draw(out, lambda: length_curves(curves))
+    _draw(out, lambda: library.length_bands.length_curves(curves))
     if json:
         by_length = {name: [asdict(band) for band in curve] for name, curve in curves.items()}
         return print_json({"sentences": len(sources), "by_length": by_length})
@@ -110,10 +106,10 @@ def gradient(
     """Gradient of the loss at each source token, against its distance from the end of the source."""
     sizes, paths = parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
-    sources, references = comparison.read_joined(source, reference, sizes)
+    sources, references = library.comparison.read_joined(source, reference, sizes)
     _check_models(paths)
     with ProgressBars() as bars:
-        curves = comparison.gradient_by_distance(
+        curves = library.comparison.gradient_by_distance(
             dict(paths),
             sources,
             references,
@@ -125,7 +121,7 @@ def gradient(
             watch=bars,
         )
     title = f"Gradient that arrives at a source token, {'fresh weights' if fresh else 'trained models'}"
-    _draw(out, lambda: reach_curves(curves, title=title, ends=ends))
+    _draw(out, lambda: library.gradient_reach.reach_curves(curves, title=title, ends=ends))
     if json:
         return print_json({name: [asdict(reach) for reach in curve] for name, curve in curves.items()})
     longest = max(curves.values(), key=len)
@@ -156,10 +152,13 @@ def speed(
     _check_out(out, paths)
     _check_models(paths)
     with ProgressBars() as bars:
-        curves = comparison.speed_by_length(
+        curves = library.comparison.speed_by_length(
             dict(paths), token_counts, tokens=tokens, repeats=repeats, device=device, watch=bars
         )
-    _draw(out, lambda: speed_curves(curves, tokens=tokens, where="CPU" if where.type == "cpu" else "GPU"))
+    _draw(
+        out,
+        lambda: library.step_times.speed_curves(curves, tokens=tokens, where="CPU" if where.type == "cpu" else "GPU"),
+    )
     if json:
         return print_json({name: [asdict(time) for time in times] for name, times in curves.items()})
     rows = [
@@ -172,17 +171,17 @@ def speed(
 
 def _check_models(paths: Sequence[NamedPath]) -> None:
     for _, path in paths:
-        TRANSLATION.recipe_tables(path)
+        library.tasks.TRANSLATION.recipe_tables(path)
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:
-    if out is not None and out.suffix.lower() not in comparison.CHART_KINDS:
-        raise ArgumentError(f"--out {out} must end in one of {', '.join(comparison.CHART_KINDS)}")
+    if out is not None and out.suffix.lower() not in library.comparison.CHART_KINDS:
+        raise ArgumentError(f"--out {out} must end in one of {', '.join(library.comparison.CHART_KINDS)}")
     check_picture_kind("" if out is None else out.suffix.lower())
-    check_output_path("--out", out, [*(path for _, path in models), *inputs])
+    library.model_folder.check_output_path("--out", out, [*(path for _, path in models), *inputs])
 
 
-def _draw(out: Path | None, charts: Callable[[], Sequence[LineChart]]) -> None:
+def _draw(out: Path | None, charts: Callable[[], Sequence["LineChart"]]) -> None:
     if out is not None:
-        comparison.save_charts(charts(), out)
+        library.comparison.save_charts(charts(), out)
         say(f"wrote {out}")

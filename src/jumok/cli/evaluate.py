@@ -1,11 +1,11 @@
 """`jumok evaluate`: score a model on test data, or outputs from a file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-import jumok
+from jumok.cli import library
 from jumok.cli.arguments import (
     PAIRS,
     Beam,
@@ -42,7 +42,9 @@ from jumok.cli.arguments import (
 from jumok.cli.output import print_json, print_table, say
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks.results import EvaluationResult
+
+if TYPE_CHECKING:
+    from jumok.tasks.results import EvaluationResult
 
 
 def evaluate(
@@ -117,7 +119,7 @@ def evaluate(
     decoding |= {"no_repeat": no_repeat}
     decoding |= sampling_settings(sample, mbr, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     with ProgressBars() as bars:
-        result = jumok.evaluate(
+        result = library.evaluation.evaluate(
             folders,
             output=path if output is not None and not models else output,
             name=name if len(models or ()) < 2 else "",

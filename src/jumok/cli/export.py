@@ -5,10 +5,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
-from jumok.decoding.ctranslate2_model import Quantization
-from jumok.exchange.convert import Format, export_model
+from jumok.decoding.config import Quantization
+from jumok.exchange import Format
 
 
 def export(
@@ -21,7 +22,7 @@ def export(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Export a translation model for another engine, such as CTranslate2."""
-    reader = export_model(model, out, to=to, quantization=quantization)
+    reader = library.convert.export_model(model, out, to=to, quantization=quantization)
     if json:
         print_json({"folder": str(out), "format": to, "quantization": quantization, "reader": reader})
     else:

@@ -75,10 +75,9 @@ def serve(
         seconds=max_seconds,
     )
     folders = dict(named_paths(models or [str(model_or_bundled(None))]))
-    if task is not None and len(folders) > 1:
-        raise ArgumentError(f"--task {task} is for one model; leave it out with several")
+    own = own_task(task, models=len(folders))
     with listen(host, port) as listening:
-        loaded = load_models(folders, device=device, task=own_task(task))
+        loaded = load_models(folders, device=device, task=own)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
         app = create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
         config = server_config(app, seconds=max_seconds, connections=max_connections, proxies=proxies)

@@ -13,6 +13,8 @@ Engine = Literal["auto", "jumok", "ctranslate2"]
 Precision = Literal["float32", "int8"]
 """Precisions of decoding on a CPU."""
 SearchPrecision = Literal["auto", "float32", "fp16", "bf16", "int8"]
+Quantization = Literal["float32", "int8", "int8_float32", "int16", "float16"]
+"""Precisions of a model for CTranslate2."""
 
 WIDEST = 1000
 """Largest beam; with thousands of hypotheses a single line takes minutes."""

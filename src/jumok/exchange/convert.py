@@ -2,11 +2,11 @@
 
 from pathlib import Path
 from re import fullmatch
-from typing import Literal
 
-from jumok.decoding.ctranslate2_model import Quantization, write_model
+from jumok.decoding.config import Quantization
+from jumok.decoding.ctranslate2_model import write_model
 from jumok.errors import ArgumentError, DataError, ModelError, first_line
-from jumok.exchange import to_hugging_face, to_onnx
+from jumok.exchange import Format, to_hugging_face, to_onnx
 from jumok.exchange.hugging_face import CONFIG, read_json
 from jumok.exchange.joeynmt import CONFIG as YAML
 from jumok.exchange.joeynmt import read_joeynmt
@@ -25,7 +25,6 @@ READ = (
 CONVERT = (
     "convert it to a folder of Hugging Face with transformers' convert_marian_to_pytorch.py, and import that folder"
 )
-Format = Literal["ctranslate2", "onnx", "marian-hf", "hf"]
 
 
 def export_model(

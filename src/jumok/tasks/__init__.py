@@ -16,11 +16,12 @@ from jumok.tasks.captioner import Captioner
 from jumok.tasks.captioning import CAPTIONING, CaptioningTask
 from jumok.tasks.ensembles import read_ensemble
 from jumok.tasks.node_classification import NODE_CLASSIFICATION, NodeClassificationTask, NodeClassifier
+from jumok.tasks.results import MapOptions
 from jumok.tasks.task import Task, read_trained
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import Translator
 
-__all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION"]
+__all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION", "MapOptions"]
 __all__ += ["load", "load_predictor", "load_trained", "make_recipe", "read_recipe", "read_task", "task_of"]
 
 TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
