@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 from typer import BadParameter, Option
 
 from jumok.cli import library
-from jumok.decoding.config import WIDEST, Engine, SearchPrecision
+from jumok.decoding.config import DecodingConfig, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.screen import to_screen
+from jumok.settings import field_types, is_within, limit_words, limits_of
 
 if TYPE_CHECKING:
     from jumok.data.pairs import Columns
@@ -19,33 +20,49 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+
+
+def decoding_option(setting: str, help: str, *names: str, **further: Any) -> Any:
+    """An option for a setting of [decoding], with the limits that its field declares."""
+    hint = field_types(DecodingConfig)[setting]
+    inclusive = {"at least": "min", "at most": "max"}
+    bounds = {inclusive[limit.words]: limit.bound for limit in limits_of(hint) if limit.words in inclusive}
+
+    def check(value: float | None) -> float | None:
+        """Refuse what typer cannot, such as 0 for a number above 0."""
+        if value is not None and not is_within(value, hint):
+            raise BadParameter(f"must be {limit_words(hint)}, but it is {value}")
+        return value
+
+    return Option(*names, help=help, callback=check, **bounds | further)
+
+
 Beam = Annotated[
     int | None,
-    Option(min=1, max=WIDEST, help="Number of hypotheses kept by beam search; defaults to the model's setting."),
+    decoding_option("beam", "Number of hypotheses kept by beam search; defaults to the model's setting."),
 ]
 LengthPenalty = Annotated[
-    float | None, Option(min=-5, max=5, help="Length normalisation: 0 favours short outputs, 1 is neutral.")
+    float | None, decoding_option("length_penalty", "Length normalisation: 0 favours short outputs, 1 is neutral.")
 ]
-MinLength = Annotated[int | None, Option(min=0, help="Minimum number of tokens in an output.")]
-MaxLength = Annotated[int | None, Option(min=1, help="Maximum number of tokens in an output.")]
-NoRepeat = Annotated[int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")]
+MinLength = Annotated[int | None, decoding_option("min_length", "Minimum number of tokens in an output.")]
+MaxLength = Annotated[int | None, decoding_option("max_length", "Maximum number of tokens in an output.")]
+NoRepeat = Annotated[
+    int | None, decoding_option("no_repeat", "Size of n-grams that may not repeat in an output; 0 allows all.")
+]
 Sample = Annotated[bool, Option("--sample", help="Sample outputs at random instead of searching.")]
-Temperature = Annotated[float | None, Option(min=0.001, help="With --sample: values below 1 give likelier outputs.")]
-TopK = Annotated[int | None, Option(min=0, help="With --sample: sample from this many likeliest tokens.")]
+Temperature = Annotated[
+    float | None, decoding_option("temperature", "With --sample: values below 1 give likelier outputs.")
+]
+TopK = Annotated[int | None, decoding_option("top_k", "With --sample: sample from this many likeliest tokens.")]
 TopP = Annotated[
     float | None,
-    Option(
-        min=0.001, max=1, help="With --sample: sample from the likeliest tokens that together have this probability."
-    ),
+    decoding_option("top_p", "With --sample: sample from the likeliest tokens that together have this probability."),
 ]
-Seed = Annotated[int | None, Option(min=0, help="With --sample: random seed.")]
+Seed = Annotated[int | None, decoding_option("seed", "With --sample: random seed.")]
 MinimumRisk = Annotated[
     int | None,
-    Option(
-        "--mbr",
-        min=2,
-        max=WIDEST,
-        help="Minimum Bayes risk: choose among this many outputs the one closest to the others.",
+    decoding_option(
+        "samples", "Minimum Bayes risk: choose among this many outputs the one closest to the others.", "--mbr", min=2
     ),
 ]
 DecodingEngine = Annotated[
@@ -63,7 +80,7 @@ DecodingPrecision = Annotated[
 ]
 MaxSource = Annotated[
     int | None,
-    Option(min=1, help="Most tokens read at once; longer texts are split. Defaults to the model's own limit."),
+    decoding_option("max_source", "Most tokens read at once; longer texts are split. 0 is the model's own limit."),
 ]
 MapKindOption = Annotated[
     Literal["cross", "encoder", "decoder"],

@@ -18,10 +18,10 @@ from jumok.cli.arguments import (
     Tag,
     TaskFile,
     ToLanguage,
+    decoding_option,
     task_or,
 )
 from jumok.cli.output import print_json, say
-from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, DataError
 from jumok.files import display_name, read_lines
 from jumok.progress import ProgressBars
@@ -37,17 +37,19 @@ def backtranslate(
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
     samples: Annotated[
-        int | None, Option(min=1, max=WIDEST, help="Sources sampled for each text.", show_default="1")
+        int | None, decoding_option("samples", "Sources sampled for each text.", min=1, show_default="1")
     ] = None,
-    temperature: Annotated[float | None, Option(min=0.001, help="Values below 1 give likelier sources.")] = None,
-    top_k: Annotated[int | None, Option(min=0, help="Sample from this many likeliest tokens.")] = None,
+    temperature: Annotated[
+        float | None, decoding_option("temperature", "Values below 1 give likelier sources.")
+    ] = None,
+    top_k: Annotated[int | None, decoding_option("top_k", "Sample from this many likeliest tokens.")] = None,
     top_p: Annotated[
         float | None,
-        Option(min=0.001, max=1, help="Sample from the likeliest tokens that together have this probability."),
+        decoding_option("top_p", "Sample from the likeliest tokens that together have this probability."),
     ] = None,
-    seed: Annotated[int | None, Option(min=0, help="Random seed.")] = None,
+    seed: Annotated[int | None, decoding_option("seed", "Random seed.")] = None,
     beam: Annotated[
-        int | None, Option(min=1, max=WIDEST, help="Use beam search with this many hypotheses instead of sampling.")
+        int | None, decoding_option("beam", "Use beam search with this many hypotheses instead of sampling.")
     ] = None,
     max_ratio: Annotated[
         float, Option(min=0, help="Drop pairs whose longer side has more than this many times the tokens; 0: any.")

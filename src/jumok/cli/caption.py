@@ -8,9 +8,8 @@ from typer import Argument, Option
 
 import jumok
 from jumok.cli import library
-from jumok.cli.arguments import Beam, Device, TaskFile, task_or
+from jumok.cli.arguments import Beam, Device, TaskFile, decoding_option, task_or
 from jumok.cli.output import print_json, say
-from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
 from jumok.images import SUFFIXES
 from jumok.progress import progress
@@ -20,12 +19,10 @@ def caption(
     model: Annotated[Path, Argument(help="Folder of a trained captioner.")],
     images: Annotated[list[Path], Argument(help="Images, or folders of images.")],
     beam: Beam = None,
-    n_best: Annotated[
-        int, Option(min=1, max=WIDEST, help="Number of captions per image, best first, with their scores.")
-    ] = 1,
-    max_length: Annotated[int | None, Option(min=1, help="Largest number of tokens in a caption.")] = None,
+    n_best: Annotated[int, decoding_option("beam", "Number of captions per image, best first, with their scores.")] = 1,
+    max_length: Annotated[int | None, decoding_option("max_length", "Largest number of tokens in a caption.")] = None,
     no_repeat: Annotated[
-        int | None, Option(min=0, help="Size of n-grams that may not repeat in a caption; 0 allows all.")
+        int | None, decoding_option("no_repeat", "Size of n-grams that may not repeat in a caption; 0 allows all.")
     ] = None,
     task: TaskFile = None,
     device: Device = "auto",

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import Device, TaskFile, model_or_bundled, named_paths, own_task
+from jumok.cli.arguments import Device, TaskFile, decoding_option, model_or_bundled, named_paths, own_task
 from jumok.cli.output import say
-from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, MissingExtraError
 
 
@@ -40,7 +39,7 @@ def serve(
     max_image_bytes: Annotated[int, Option(min=1, help="Largest image file, in bytes.")] = 5 << 20,
     max_texts: Annotated[int, Option(min=1, help="Largest number of texts in a request.")] = 64,
     max_characters: Annotated[int, Option(min=1, help="Longest text, in characters.")] = 5000,
-    max_beam: Annotated[int, Option(min=1, max=WIDEST, help="Largest beam size.")] = 32,
+    max_beam: Annotated[int, decoding_option("beam", "Largest beam size.")] = 32,
     max_queue: Annotated[
         int, Option(min=1, help="Texts and images that may wait; beyond this number, the server answers 503.")
     ] = 1024,

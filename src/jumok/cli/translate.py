@@ -34,6 +34,7 @@ from jumok.cli.arguments import (
     TopK,
     TopP,
     check_picture_kind,
+    decoding_option,
     model_or_bundled,
     named_folder,
     sampling_settings,
@@ -41,7 +42,6 @@ from jumok.cli.arguments import (
 )
 from jumok.cli.output import print_json, say
 from jumok.cli.streams import is_live, is_typed, live_groups
-from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 from jumok.files import STDIN, check_place, read_lines
 from jumok.progress import ProgressBars
@@ -57,7 +57,7 @@ def translate(
     to_language: ToLanguage = None,
     beam: Beam = None,
     n_best: Annotated[
-        int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")
+        int, decoding_option("beam", "Number of translations per line, tab-separated with their scores.")
     ] = 1,
     length_penalty: LengthPenalty = None,
     min_length: MinLength = None,
