@@ -127,6 +127,15 @@ def decode_line(raw: bytes, path: str | Path, number: int) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
+def decode_argument(text: str) -> str:
+    """A text of the command line as UTF-8; in another locale, Python hides its bytes in surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text).decode(errors="replace")
+    return text
+
+
 def known_kind(beginning: bytes) -> str:
     """What kind of file, other than text, begins like this; "" if unknown."""
     return next((kind for mark, kind in KINDS.items() if beginning.startswith(mark)), "")

@@ -15,10 +15,12 @@ from jumok.cli.arguments import (
     Device,
     MaxSource,
     NamedPath,
+    TaskFile,
     TestReference,
     check_picture_kind,
     named_paths,
     parse_numbers,
+    task_or,
 )
 from jumok.cli.output import print_json, print_table, say
 from jumok.cli.usage import Command, CommandGroup
@@ -28,6 +30,7 @@ from jumok.progress import ProgressBars
 
 if TYPE_CHECKING:
     from jumok.analysis.draw.chart import LineChart
+    from jumok.tasks.translation import TranslationTask
 
 compare = typer.Typer(
     name="compare",
@@ -56,6 +59,7 @@ def length(
     beam: Beam = None,
     max_source: MaxSource = None,
     out: Out = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -64,13 +68,13 @@ def length(
     edges, sizes, paths = parse_numbers(bands, "--bands"), parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
     sources, references = library.comparison.read_joined(source, reference, sizes)
-    read_system = library.translation_scores.read_system
+    its_task, read_system = task_or(library.tasks.TRANSLATION, task), library.translation_scores.read_system
     for name, path in paths:
-        library.translation_scores.check_system(library.tasks.TRANSLATION, name, path, len(sources))
+        library.translation_scores.check_system(its_task, name, path, len(sources))
     with ProgressBars() as bars:
         decoding: dict[str, Any] = {"beam": beam, "max_source": max_source}
         decoding |= {"device": device, "watch": bars}
-        systems = [read_system(library.tasks.TRANSLATION, name, path, sources, **decoding) for name, path in paths]
+        systems = [read_system(its_task, name, path, sources, **decoding) for name, path in paths]
         curves = library.comparison.quality_by_length(
             systems, sources, references, metric=metric, edges=edges, tokenize=tokenize, watch=bars
         )
@@ -100,6 +104,7 @@ def gradient(
     sentences: Annotated[int, Option(min=1, help="Use at most this many sentences, from the first one on.")] = 500,
     fresh: Annotated[bool, Option("--fresh", help="Use the initial weights, before training.")] = False,
     out: Out = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -107,7 +112,7 @@ def gradient(
     sizes, paths = parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
     sources, references = library.comparison.read_joined(source, reference, sizes)
-    _check_models(paths)
+    its_task = _checked_task(task, paths)
     with ProgressBars() as bars:
         curves = library.comparison.gradient_by_distance(
             dict(paths),
@@ -118,6 +123,7 @@ def gradient(
             sentences=sentences,
             untrained=fresh,
             device=device,
+            task=its_task,
             watch=bars,
         )
     title = f"Gradient that arrives at a source token, {'fresh weights' if fresh else 'trained models'}"
@@ -144,16 +150,17 @@ def speed(
     tokens: Annotated[int, Option(min=1, help="Target tokens of a training batch at every length.")] = 2048,
     repeats: Annotated[int, Option(min=1, help="Number of runs, of which the fastest counts.")] = 5,
     out: Out = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Time of a training step and of a decoded token against length, on random tokens."""
     token_counts, paths, where = parse_numbers(lengths, "--lengths"), named_paths(models), find_device(device)
     _check_out(out, paths)
-    _check_models(paths)
+    its_task = _checked_task(task, paths)
     with ProgressBars() as bars:
         curves = library.comparison.speed_by_length(
-            dict(paths), token_counts, tokens=tokens, repeats=repeats, device=device, watch=bars
+            dict(paths), token_counts, tokens=tokens, repeats=repeats, device=device, task=its_task, watch=bars
         )
     _draw(
         out,
@@ -169,9 +176,12 @@ def speed(
     print_table(["model", "tokens", "ms for a training batch", "ms for a decoded token"], rows)
 
 
-def _check_models(paths: Sequence[NamedPath]) -> None:
+def _checked_task(file: Path | None, paths: Sequence[NamedPath]) -> "TranslationTask":
+    """The task of the models, which are of it."""
+    task = task_or(library.tasks.TRANSLATION, file)
     for _, path in paths:
-        library.tasks.TRANSLATION.recipe_tables(path)
+        task.recipe_tables(path)
+    return task
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jumok.tasks import demo as demo
     from jumok.tasks import evaluation as evaluation
     from jumok.tasks import inspect as inspect
+    from jumok.tasks import map_source as map_source
     from jumok.tasks import run as run
     from jumok.tasks import translation_scores as translation_scores
 else:
@@ -59,5 +60,6 @@ else:
     demo = LazyModule("jumok.tasks.demo")
     evaluation = LazyModule("jumok.tasks.evaluation")
     inspect = LazyModule("jumok.tasks.inspect")
+    map_source = LazyModule("jumok.tasks.map_source")
     run = LazyModule("jumok.tasks.run")
     translation_scores = LazyModule("jumok.tasks.translation_scores")

@@ -15,7 +15,7 @@ from jumok.exchange.marian import MarianFolder
 from jumok.exchange.opennmt import read_opennmt
 from jumok.files import check_place
 from jumok.model_folder import RECIPE, WEIGHTS
-from jumok.tasks import TRANSLATION
+from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import TrainedTranslator
 
 READ = (
@@ -28,7 +28,12 @@ CONVERT = (
 
 
 def export_model(
-    folder: str | Path, out: str | Path, *, to: Format = "ctranslate2", quantization: Quantization = "float32"
+    folder: str | Path,
+    out: str | Path,
+    *,
+    to: Format = "ctranslate2",
+    quantization: Quantization = "float32",
+    task: TranslationTask = TRANSLATION,
 ) -> str:
     """Write the translation model in `folder` to the new folder `out`, in the format of another toolkit.
 
@@ -38,7 +43,7 @@ def export_model(
     check_place(out)
     if out.exists() and any(out.iterdir()):
         raise ModelError(f"{out} is not empty; export into a new folder")
-    trained = TRANSLATION.load(folder, device="cpu").trained
+    trained = task.load(folder, device="cpu").trained
     if to == "ctranslate2":
         write_model(trained.model, trained.tokenizers, out, quantization=quantization)
         return "ctranslate2.Translator"
