@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "data": {"files", "settings"},
     "layers": {"attention", "graphs"},
     "models": {"layers", "attention", "files", "settings"},
-    "regression": {"attention"},
+    "regression": {"attention", "progress"},
     "soft_database": {"attention"},
     "graphs": {"settings", "attention", "data", "files", "analysis"},
     "images": {"settings", "layers", "models", "data", "files"},
