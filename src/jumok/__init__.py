@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from jumok.tasks.evaluation import evaluate
     from jumok.tasks.node_classification import NodeClassifier
     from jumok.tasks.run import Run, train
-    from jumok.tasks.translator import Translation, Translator
+    from jumok.tasks.translated_text import Translation
+    from jumok.tasks.translator import Translator
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,7 +55,7 @@ _HOME = {
     "NodeClassifier": "jumok.tasks.node_classification",
     "Run": "jumok.tasks.run",
     "SoftDatabase": "jumok.soft_database",
-    "Translation": "jumok.tasks.translator",
+    "Translation": "jumok.tasks.translated_text",
     "Translator": "jumok.tasks.translator",
     "align": "jumok.tasks.alignment",
     "attend": "jumok.attention",

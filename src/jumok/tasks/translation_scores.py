@@ -34,7 +34,8 @@ from jumok.screen import to_screen
 from jumok.tasks.describe import count
 from jumok.tasks.results import ANY, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
 from jumok.tasks.task import Task
-from jumok.tasks.translator import Translation, Translator
+from jumok.tasks.translated_text import Translation
+from jumok.tasks.translator import Translator
 
 METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
 """The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
