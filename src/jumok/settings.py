@@ -106,8 +106,8 @@ def limits_of(hint: Any) -> list[Limit]:
     return [Limit(*COMPARISONS[type(marker)], *astuple(marker)) for marker in markers]
 
 
-def is_within(value: float, hint: Any) -> bool:
-    """Whether a number keeps the limits that an annotation declares."""
+def is_within(value: Any, hint: Any) -> bool:
+    """Whether a value keeps the limits that an annotation declares."""
     return all(limit.compare(value, limit.bound) for limit in limits_of(hint))
 
 

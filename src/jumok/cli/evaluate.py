@@ -113,7 +113,7 @@ def evaluate(
     how often words attend to what they name.
     """
     (name, path), *others = named_paths([str(models[0] if models else output), *(compare or ())])
-    folders = [path, *models[1:]] if models else None
+    folders, outputs = ([path, *models[1:]], output) if models else (None, None if output is None else path)
     decoding: dict[str, Any] = {"beam": beam, "max_source": max_source, "engine": engine, "precision": precision}
     decoding |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     decoding |= {"no_repeat": no_repeat}
@@ -121,7 +121,7 @@ def evaluate(
     with ProgressBars() as bars:
         result = library.evaluation.evaluate(
             folders,
-            output=path if output is not None and not models else output,
+            output=outputs,
             name=name if len(models or ()) < 2 else "",
             compare=dict(others),
             source=source,
