@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.results import Row, installed, write
+from jumok.bench import JUMOK
 from jumok.bench.decoding import random_source
 from jumok.bench.peers import BOS, EOS, PAD, RnnShape, TransformerShape, jumok_rnn, jumok_transformer, marian
-from jumok.bench.timing import JUMOK, Call, Timing, Work, time_work
+from jumok.bench.timing import Call, Timing, Work, time_work
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.decoding.config import SearchPrecision
 from jumok.decoding.precision import search

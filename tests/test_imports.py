@@ -5,9 +5,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from jumok.cli import library
+from jumok.cli.library import LazyModule
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
@@ -22,7 +26,7 @@ MAY_IMPORT = {
     "data": {"files", "settings"},
     "layers": {"attention", "graphs"},
     "models": {"layers", "attention", "files", "settings"},
-    "regression": {"attention"},
+    "regression": {"attention", "progress"},
     "soft_database": {"attention"},
     "graphs": {"settings", "attention", "data", "files", "analysis"},
     "images": {"settings", "layers", "models", "data", "files"},
@@ -108,6 +112,14 @@ def test_importing_jumok_does_not_import_what_is_optional(package: str):
 
 def test_importing_jumok_alone_does_not_wait_for_torch():
     assert "torch" not in imported_by("import jumok")
+
+
+def test_the_modules_that_commands_import_lazily_are_those_that_type_checkers_see():
+    source = (PACKAGE / "cli/library.py").read_text(encoding="utf-8")
+    declared = {name.rpartition(".")[2]: name for name in imports(source, ("jumok", "cli")) if name != "jumok.cli.load"}
+    lazy = {name: module.__name__ for name, module in vars(library).items() if isinstance(module, LazyModule)}
+    assert {name: declared.get(name) for name in lazy} == lazy
+    assert all(find_spec(name) for name in lazy.values())
 
 
 def test_imports_are_found_however_they_are_written():

@@ -71,6 +71,9 @@ def test_sections_and_settings_without_one(tmp_path):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
+        (("train", "r.toml", "--steps", "5"), "here it is --set training.steps=…, in updates of the weights"),
+        (("train", "r.toml", "--width=64"), "here it is --set encoder.width=…"),
+        (("train", "--config", "r.toml"), "a recipe is an argument without an option: jumok train recipe.toml"),
         (["translate", "--sampling-topk", "5"], "there is no option --sampling-topk; here it is --top-k"),
         (["translate", "--beam-size", "5"], "there is no option --beam-size; here it is --beam"),
         (["translate", "--n_best", "5"], "there is no option --n_best; here it is --n-best"),
@@ -91,6 +94,11 @@ def test_an_unknown_option_is_told_ours(command, said):
 def test_settings_of_the_translator_are_told_ours(reverser):
     with pytest.raises(ArgumentError, match=r"num_beams is not a setting of decoding; here it is decoding\.beam"):
         TRANSLATION.load(reverser, device="cpu").translate(["1"], num_beams=3)
+
+
+def test_a_number_for_minimum_bayes_risk_is_told_where_it_goes(reverser):
+    with pytest.raises(ArgumentError, match=r"mbr = 4 must be True or False; .*: mbr=True, beam=4"):
+        TRANSLATION.load(reverser, device="cpu").translate(["1"], mbr=4)
 
 
 def test_every_name_of_ours_exists():

@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from jumok.regression.estimator import KernelRegressor
     from jumok.soft_database import SoftDatabase
     from jumok.tasks import load
+    from jumok.tasks.alignment import Alignment, align
     from jumok.tasks.captioner import Caption, Captioner
+    from jumok.tasks.evaluation import evaluate
     from jumok.tasks.node_classification import NodeClassifier
     from jumok.tasks.run import Run, train
-    from jumok.tasks.translator import Translation, Translator
+    from jumok.tasks.translated_text import Translation
+    from jumok.tasks.translator import Translator
 
 __version__ = "0.1.0"
 __all__ = [
+    "Alignment",
     "AttentionMap",
     "Caption",
     "Captioner",
@@ -30,7 +34,9 @@ __all__ = [
     "SoftDatabase",
     "Translation",
     "Translator",
+    "align",
     "attend",
+    "evaluate",
     "explain",
     "load",
     "record",
@@ -41,6 +47,7 @@ prepare_cpu()
 
 # Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
 _HOME = {
+    "Alignment": "jumok.tasks.alignment",
     "AttentionMap": "jumok.analysis.maps.attention_map",
     "Caption": "jumok.tasks.captioner",
     "Captioner": "jumok.tasks.captioner",
@@ -48,9 +55,11 @@ _HOME = {
     "NodeClassifier": "jumok.tasks.node_classification",
     "Run": "jumok.tasks.run",
     "SoftDatabase": "jumok.soft_database",
-    "Translation": "jumok.tasks.translator",
+    "Translation": "jumok.tasks.translated_text",
     "Translator": "jumok.tasks.translator",
+    "align": "jumok.tasks.alignment",
     "attend": "jumok.attention",
+    "evaluate": "jumok.tasks.evaluation",
     "explain": "jumok.attention",
     "load": "jumok.tasks",
     "record": "jumok.analysis.maps.record",

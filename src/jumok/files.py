@@ -127,6 +127,15 @@ def decode_line(raw: bytes, path: str | Path, number: int) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
+def decode_argument(text: str) -> str:
+    """A text of the command line as UTF-8; in another locale, Python hides its bytes in surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text).decode(errors="replace")
+    return text
+
+
 def known_kind(beginning: bytes) -> str:
     """What kind of file, other than text, begins like this; "" if unknown."""
     return next((kind for mark, kind in KINDS.items() if beginning.startswith(mark)), "")
@@ -302,3 +311,11 @@ def nearest_path(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {path.parent / close[0]}?" if close else ""
+
+
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether two paths, perhaps links, lead to the same file."""
+    try:
+        return path.samefile(other)
+    except (OSError, ValueError):  # one of them does not exist, or is not a valid path
+        return False

@@ -12,15 +12,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from os.path import isfile  # which is False for a text that is too long to be a path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os.path import isdir, isfile  # which are False for a text that is too long to be a path
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
 from jumok.data.tokenizer_pair import SEPARATE, SHARED
 from jumok.errors import ArgumentError, DataError, ModelError
-from jumok.files import MOST_JSON, atomic_write, nearest_path, read_plain, sync_folder
+from jumok.files import MOST_JSON, atomic_write, check_file, is_same_file, nearest_path, read_plain, sync_folder
 from jumok.models.weights import WeightsHeader, read_header
 from jumok.settings import MOST_BYTES as MOST_RECIPE_BYTES
 from jumok.settings import parse_toml
@@ -174,6 +174,26 @@ def own_files(folder: Path) -> list[Path]:
     """The files that make a folder a model."""
     tokenizers = [folder / name for name in TOKENIZERS if (folder / name).exists()]
     return [folder / WEIGHTS, folder / RECIPE, *tokenizers, folder / README, folder / CHECKSUMS]
+
+
+def check_output_path(option: str, output: Path | None, inputs: Iterable[str | Path | None]) -> None:
+    """Refuse, before any work, an output path that cannot be written or that the command reads.
+
+    A model folder among the inputs stands for the files of the model; other files may be written into it.
+    """
+    if output is None:
+        return
+    for path in _input_files(inputs):
+        if is_same_file(output, path):
+            same = "" if str(path) == str(output) else f" is the file {path}, and"
+            raise ArgumentError(f"{option} {output}{same} would be overwritten, but it is an input; name another file")
+    check_file(output)
+
+
+def _input_files(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
+    for path in inputs:
+        if path is not None:
+            yield from own_files(Path(path)) if isdir(path) else [Path(path)]
 
 
 def _settle(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Progress bars of long work: on standard error, at a terminal, once the work has taken two seconds."""
+"""Progress bars of long work, on standard error, once the work has taken two seconds."""
 
 import sys
 import time
@@ -14,24 +14,31 @@ DELAY = 2.0
 """Seconds of work before a progress bar appears."""
 
 
-def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
+def progress(
+    items: Iterable[Item], description: str, total: int | None = None, *, show: bool | None = None
+) -> Iterator[Item]:
     """Pass the items on, counting them in a progress bar of their own."""
-    with ProgressBars() as bars:
+    if show is False:
+        yield from items
+        return
+    with ProgressBars(show=show) as bars:
         yield from bars(items, description, total)
 
 
 class ProgressBars:
-    """Progress bars on standard error, shown once the work has taken two seconds, and only at a terminal.
+    """Progress bars on standard error, shown once the work has taken two seconds.
 
-    Call it to wrap the items of a loop: `for item in bars(items, "translating", total)`.
+    Call it to wrap the items of a loop: `for item in bars(items, "translating", total)`. By default, bars appear only
+    at a terminal, and disappear with the work. `show=True` shows them in notebooks and files too, where they stay.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, show: bool | None = None) -> None:
         self.started = time.monotonic()
-        self.at_terminal = sys.stderr.isatty()
+        self.shown = sys.stderr.isatty() if show is None else show
+        self.stay = bool(show)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         # Results on standard output must not pass through the display, which is on standard error.
-        self.display = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+        self.display = Progress(*columns, console=Console(stderr=True), transient=not self.stay, redirect_stdout=False)
         self.shares: dict[str, TaskID] = {}
 
     def __enter__(self) -> "ProgressBars":
@@ -63,6 +70,8 @@ class ProgressBars:
         self.display.update(self.shares[description], completed=round(100 * share))
 
     def _remove(self, bar: TaskID) -> None:
+        if self.stay:
+            return
         self.display.remove_task(bar)
         if not self.display.tasks:
             self._stop()
@@ -72,5 +81,5 @@ class ProgressBars:
             self.display.stop()
 
     def _show(self) -> None:
-        if self.at_terminal and time.monotonic() - self.started > DELAY:
+        if self.shown and time.monotonic() - self.started > DELAY:
             self.display.start()

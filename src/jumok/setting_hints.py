@@ -76,7 +76,8 @@ SETTINGS = {
 
 ABSENT = {
     "there is one optimiser here, AdamW": "optim optimizer optimiser",
-    "there is one GPU or CPU at a time here; --device says which": "world_size gpu_ranks num_gpus devices num_workers",
+    "several GPUs: torchrun --nproc-per-node 8 -m jumok train recipe.toml": "world_size gpu_ranks num_gpus devices",
+    "a recipe is an argument without an option: jumok train recipe.toml": "config config_file cfg conf recipe yaml",
     "an ensemble is several model folders: jumok translate runs/a runs/b": "ensemble",
 }
 """Messages about what jumok does not have, and its names in other toolkits."""
@@ -161,7 +162,7 @@ def option_hint(option: str, known: Iterable[str]) -> str:
     ours = [name for name in _lookup(option, OPTIONS) if name in available]
     if ours:
         return f"; here it is {ours[0]}"
-    if "--set" in available and (setting := next(iter(_lookup(option, SETTINGS)), None)):
+    if "--set" in available and (setting := next(iter(_own(option) or _lookup(option, SETTINGS)), None)):
         return f"; here it is --set {setting.split(' and ')[0]}=…{_remark(setting)}"
     return absent_hint(option)
 
@@ -179,10 +180,18 @@ def section_hint(name: str) -> str:
     return next((f"; here it is {ours}" for ours in _lookup(name, SECTIONS)), "")
 
 
+def _own(option: str) -> list[str]:
+    """The settings of jumok that an option is called after, without their sections."""
+    return [setting for setting in SETTINGS if setting.endswith(f".{_plain(option)}")]
+
+
 def _lookup(word: str, table: dict[str, str]) -> list[str]:
     """The entries of a table for a word of another toolkit."""
-    plain = word.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_")
-    return [ours for ours, theirs in table.items() if plain in theirs.split()]
+    return [ours for ours, theirs in table.items() if _plain(word) in theirs.split()]
+
+
+def _plain(word: str) -> str:
+    return word.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_")
 
 
 def _remark(setting: str) -> str:

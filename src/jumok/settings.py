@@ -106,6 +106,11 @@ def limits_of(hint: Any) -> list[Limit]:
     return [Limit(*COMPARISONS[type(marker)], *astuple(marker)) for marker in markers]
 
 
+def is_within(value: Any, hint: Any) -> bool:
+    """Whether a value keeps the limits that an annotation declares."""
+    return all(limit.compare(value, limit.bound) for limit in limits_of(hint))
+
+
 def is_path(hint: Any) -> bool:
     """Whether a field of this annotation names a file or folder."""
     return any(isinstance(marker, IsPath) for marker in getattr(hint, "__metadata__", ()))
@@ -219,7 +224,7 @@ def _checked_value(value: Any, hint: Any, place: str) -> Any:
     origin, options = get_origin(hint), get_args(hint)
     if origin is Annotated:
         value = _checked_value(value, options[0], place)
-        if not all(limit.compare(value, limit.bound) for limit in limits_of(hint)):
+        if not is_within(value, hint):
             raise ConfigError(f"{place} = {value!r} must be {limit_words(hint)}")
         return value
     if origin is Literal:

@@ -28,7 +28,7 @@ def unused(monkeypatch):
         raise AssertionError("the work has begun")
 
     monkeypatch.setattr("jumok.tasks.translator.Translator.translate", load)
-    monkeypatch.setattr("jumok.cli.align.align_text", load)
+    monkeypatch.setattr("jumok.tasks.alignment.align_text", load)
 
 
 @pytest.mark.parametrize("place", ["src", "./ref.svg", "linked", "hard", "model/recipe.toml"])

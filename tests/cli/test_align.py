@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from jumok.cli.arguments import BUNDLED
 from jumok.data.word_links import parse_word_links
+from jumok.model_folder import BUNDLED
 from support.commands import jumok, well, write
 
 SOURCE = ["1 2 3", "", "4 5", "6 7 8 9"]

@@ -144,10 +144,16 @@ def test_help_shows_no_type_after_flags(command):
     assert "bool" not in shown
 
 
-def test_help_comes_without_importing_torch():
-    program = "import sys; from jumok.cli.app import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+def test_help_of_every_command_comes_without_importing_torch():
+    program = f"""
+import sys
+from jumok.cli.app import app
+for command in [], {", ".join(f"['{name}']" for name in COMMANDS)}, ["compare", "length"]:
+    app([*command, "--help"], standalone_mode=False)
+print(*sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "demo" in done.stdout
+    assert done.stdout.count("Usage:") == len(COMMANDS) + 2
     assert not {"torch", "numpy", "matplotlib", "sklearn"} & set(done.stdout.splitlines()[-1].split())
 
 

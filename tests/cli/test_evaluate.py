@@ -13,7 +13,7 @@ from jumok.cli.evaluate import evaluate
 from jumok.cli.translate import translate
 from jumok.data import corpus_pairs
 from jumok.progress import ProgressBars
-from jumok.tasks.evaluation import DECODING
+from jumok.tasks.translation_scores import DECODING
 from support.commands import jumok, well, write
 
 OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]

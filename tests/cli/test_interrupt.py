@@ -76,7 +76,7 @@ def test_ctrl_c_while_the_program_is_loaded_is_one_line():
         "    if event == 'import' and arguments[0] == module:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.addaudithook(pressed)\n"
-        "sys.argv = ['jumok', 'inspect', '--help']\n"
+        "sys.argv = ['jumok', 'inspect', 'runs/recipe']\n"
         "jumok.cli.main()\n"
     )
     for module in ("jumok.cli.app", "typer", "jumok.cli.usage", "jumok.cli.inspect", "torch"):

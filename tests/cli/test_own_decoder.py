@@ -31,6 +31,12 @@ def test_it_is_trained_and_used(work):
     assert len(well("align", model, *task, stdin="1 2 3 ||| 3 2 1\n").out.splitlines()) == 1
     assert json.loads(well("look", model, "1 2 3", "--target", "3 2 1", "--json", *task).out)["text"] == "3 2 1"
     well("backtranslate", model, "--text", "-", "--out", work / "pairs.tsv", *task, stdin="1 2 3\n")
+    times = well("compare", "speed", model, "--lengths=4", "--tokens=8", "--repeats=1", "--json", *task).out
+    assert len(json.loads(times)["model"]) == 1
+    digits = write(work / "digits.txt", "1 2\n3\n")
+    lengths = ("--source", digits, "--reference", digits, "--metric", "chrf", "--json")
+    assert json.loads(well("compare", "length", model, *lengths, *task).out)["sentences"] == 2
+    assert "--task" not in jumok("export", model, "--out", work / "exported", *task).err
     assert "jumok translate THIS_FOLDER --task FILE < input.txt" in (model / "README.md").read_text(encoding="utf-8")
 
 

@@ -14,7 +14,8 @@ import jumok
 from jumok.errors import ArgumentError
 from jumok.model_folder import BUNDLED
 from jumok.tasks.cpu_engine import CpuEngines
-from jumok.tasks.translator import Translation, Translator
+from jumok.tasks.translated_text import Translation
+from jumok.tasks.translator import Translator
 from support.commands import jumok as command
 from support.commands import well
 

@@ -127,7 +127,7 @@ def test_it_is_cloned_pickled_searched_and_put_into_pipelines():
 
 
 def test_what_takes_long_shows_a_bar_on_standard_error(monkeypatch, capsys):
-    monkeypatch.setattr("jumok.regression.smoother.PATIENCE", -1.0)
+    monkeypatch.setattr("jumok.progress.DELAY", -1.0)
     x, y = noisy_sine()
     KernelRegressor(bandwidth=1.0).fit(x, y).predict(x)
     assert capsys.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""The Python API: jumok.train, jumok.load and what a Run holds."""
+"""The Python API: jumok.train, jumok.load, what a Run holds, jumok.evaluate and jumok.align."""
 
 import pytest
 
@@ -86,3 +86,72 @@ def test_a_wrong_override_is_named(recipe, overrides):
 def test_a_recipe_without_a_file_needs_a_folder():
     with pytest.raises(ArgumentError, match="out is missing"):
         jumok.train(GRAPH, report=Report())
+
+
+DIGITS, BACKWARDS = ["12", "345", "6789"], ["21", "543", "9876"]
+
+
+@pytest.fixture
+def digits(tmp_path):
+    for name, lines in (("digits", DIGITS), ("backwards", BACKWARDS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return {"source": tmp_path / "digits", "reference": tmp_path / "backwards"}
+
+
+def test_a_model_is_evaluated(reverser, digits, tmp_path):
+    outputs = [translation.text for translation in jumok.load(reverser, device="cpu").translate(DIGITS)]
+    wanted = 100 * sum(map(str.__eq__, outputs, BACKWARDS)) / len(DIGITS)
+    options = {"metrics": ["exact_match"], "save": tmp_path / "outputs", "device": "cpu"}
+    result = jumok.evaluate(reverser, **digits, **options)
+    assert result.values["sentences"] == 3
+    assert result.values["scores"][0]["value"] == pytest.approx(wanted)
+    assert (tmp_path / "outputs").read_text(encoding="utf-8").splitlines() == outputs
+    result.write_report(tmp_path / "report.html")
+    assert "exact match" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_outputs_of_any_program_are_evaluated_and_compared_by_name(digits):
+    result = jumok.evaluate(
+        output=digits["reference"],
+        reference=digits["reference"],
+        metrics=["chrf"],
+        compare={"copied": digits["source"]},
+    )
+    assert result.values["scores"][0]["value"] == 100
+    assert [system["name"] for system in result.values["compared"]] == ["copied"]
+
+
+def test_what_to_evaluate_is_a_model_or_outputs(reverser, digits):
+    for model, output in ((None, None), (reverser, digits["source"])):
+        with pytest.raises(ArgumentError, match="either a MODEL"):
+            jumok.evaluate(model, output=output, **digits)
+
+
+def test_outputs_never_overwrite_the_test_data(reverser, digits):
+    with pytest.raises(ArgumentError, match="would be overwritten"):
+        jumok.evaluate(reverser, **digits, save=digits["source"])
+
+
+def test_pairs_are_aligned_by_a_model(reverser):
+    first, empty = jumok.align([("12345", "54321"), ("", "")], reverser, device="cpu")
+    assert (first.source, first.target, first.of_tokens) == (list("12345"), list("54321"), True)
+    assert sum(source == 4 - target for source, target in first.links) >= 4
+    assert empty.links == set()
+    (words,) = jumok.align([("12345", "54321")], reverser, tokens=False, device="cpu")
+    assert words == (["12345"], ["54321"], {(0, 0)}, False)
+
+
+def test_pairs_are_aligned_without_a_model():
+    alignments = list(jumok.align([("old house", "house old"), ("old tree", "tree old")] * 20))
+    assert alignments[0] == (["old", "house"], ["house", "old"], {(0, 1), (1, 0)}, False)
+
+
+def test_a_wrong_option_of_alignment_is_refused_before_the_pairs_are_read():
+    def pairs():
+        raise AssertionError
+        yield
+
+    with pytest.raises(ArgumentError, match="--links needs a model"):
+        jumok.align(pairs(), links="mutual")
+    with pytest.raises(TypeError, match="heads"):
+        jumok.align(pairs(), "runs/x", heads=2)

@@ -9,7 +9,7 @@ import jumok
 from jumok.analysis.report.numbers import EvaluationSet, System
 from jumok.data.terms import Terms
 from jumok.decoding import Hypothesis
-from jumok.tasks.evaluation import score_systems
+from jumok.tasks.translation_scores import score_systems
 from jumok.tasks.translator import Translator
 
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 import jumok
-from jumok.decoding.vote import by_mean_reciprocal_rank
+from jumok.decoding.consensus import by_mean_reciprocal_rank
 from jumok.errors import ArgumentError
 from support.commands import well
 

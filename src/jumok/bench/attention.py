@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jumok.attention import additive, attend, causal, from_lengths
-from jumok.bench.timing import JUMOK, Call, Size, Work
+from jumok.bench import JUMOK, Size
+from jumok.bench.timing import Call, Work
 
 
 class AttentionShape(NamedTuple):

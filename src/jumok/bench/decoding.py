@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from jumok.bench import JUMOK, Size
 from jumok.bench.peers import BOS, EOS, PAD, SPECIALS, RnnShape, TransformerShape, jumok_rnn, jumok_transformer, marian
-from jumok.bench.timing import JUMOK, Call, Prepare, Size, Work
+from jumok.bench.timing import Call, Prepare, Work
 from jumok.data import Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.decoding import DecodingConfig, Specials
 from jumok.decoding.ctranslate2_engine import CTranslate2Engine, is_installed

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jumok.bench.timing import JUMOK, Call, Size, Work
+from jumok.bench import JUMOK, Size
+from jumok.bench.timing import Call, Work
 from jumok.layers import GraphAttention, GraphAttentionV2, SortedEdges
 
 

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.bench.timing import JUMOK, Call, Prepare, Size, Work
+from jumok.bench import JUMOK, Size
+from jumok.bench.timing import Call, Prepare, Work
 from jumok.regression.estimator import KernelRegressor
 
 

@@ -5,15 +5,15 @@ import platform
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from jumok import __version__
 from jumok.analysis.scores.metrics import Watch, unwatched
-from jumok.bench.timing import Size, Timing, time_work
+from jumok.bench import Size, Subject
+from jumok.bench.timing import Timing, time_work
 
-Subject = Literal["attention", "training", "graphs", "regression", "decoding"]
 PEERS = ("transformers", "ctranslate2", "torch_geometric", "scikit-learn", "statsmodels", "triton")
 """Packages whose versions matter beside those of Python, jumok and PyTorch."""
 

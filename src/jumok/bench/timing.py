@@ -6,18 +6,17 @@ Whatever else the machine does then slows all of them alike, so ratios are stead
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-Size = Literal["small", "medium", "large"]
+from jumok.bench import JUMOK
 
 Call = Callable[[], object]
 """What is timed."""
 Prepare = Callable[[], Call]
 """Builds the model and the inputs of a system. Raises ImportError if its library is not installed."""
 
-JUMOK = "jumok"
 ROUNDS = range(3, 100)
 """Fewest and most rounds."""
 SAMPLE = 0.005

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from jumok.bench import JUMOK, Size
 from jumok.bench.peers import (
     SPECIALS,
     PlainRnn,
@@ -18,7 +19,7 @@ from jumok.bench.peers import (
     jumok_transformer,
     marian,
 )
-from jumok.bench.timing import JUMOK, Call, Size, Work
+from jumok.bench.timing import Call, Work
 from jumok.data import Batch
 from jumok.devices import keep_freed_memory
 from jumok.models import EncoderDecoder

@@ -1,16 +1,12 @@
 """`jumok align`: word alignments of texts and their translations, in Pharaoh format."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.analysis.alignment.aligner import Aligner, TwoWayAligner, aligned
-from jumok.analysis.alignment.error_rate import Gold, alignment_scores
-from jumok.analysis.alignment.statistical import ROUNDS, align_text
-from jumok.analysis.alignment.statistical import THRESHOLD as TEXT_THRESHOLD
-from jumok.analysis.alignment.word_pairs import LONGEST, is_long
+from jumok.cli import library
 from jumok.cli.arguments import (
     PAIRS,
     ColumnNames,
@@ -19,18 +15,18 @@ from jumok.cli.arguments import (
     Tag,
     TaskFile,
     ToLanguage,
-    is_same_file,
     parse_columns,
     task_or,
 )
 from jumok.cli.output import print_json, print_table, say
 from jumok.cli.streams import is_typed
-from jumok.data import Pair, read_pairs
-from jumok.data.word_links import Link, format_word_links
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION
-from jumok.tasks.alignment import AlignmentOptions, Development, make_aligner, read_gold_links
+
+if TYPE_CHECKING:
+    from jumok.analysis.alignment.error_rate import Gold
+    from jumok.data import Pair
+    from jumok.tasks.alignment import Alignment, Development
 
 Model = Annotated[
     Path | None, Argument(help="Folder of a trained model; without one, links are learnt from the texts alone.")
@@ -41,7 +37,7 @@ Reverse = Annotated[Path | None, Option(help="Model of the opposite direction, t
 JOINS = "grow-diag, intersection, union, grow-diag-final, grow-diag-final-and, product"
 Symmetrise = Annotated[str | None, Option(help=f"How --reverse is combined; defaults to grow-diag. One of {JOINS}.")]
 Links = Annotated[str | None, Option(help="argmax (the default; one link per target word), mutual or threshold.")]
-DEFAULTS = f"0.2 with --links threshold, 0.5 with --symmetrise product, {TEXT_THRESHOLD} without a model"
+DEFAULTS = "0.2 with --links threshold, 0.5 with --symmetrise product, 0.4 without a model"
 THRESHOLD = f"Least weight of a link; defaults to {DEFAULTS}."
 Threshold = Annotated[float | None, Option(min=0, max=1, help=THRESHOLD)]
 CHOSEN = "counted from 0, -1 is the last; chosen on the data by default."
@@ -86,107 +82,62 @@ def align(
 
     If the tokenizer of the model is character-level, as for pronunciation, the links are between tokens.
     """
-    choices: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
-    dev_files = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
-    further = {"tag": tag, "from": from_language, "to": to_language, "task": task}
-    _check(model, {"reverse": reverse, **choices, "tokens": tokens or None, **dev_files, **further}, threshold)
+    options: dict[str, Any] = {"links": links, "threshold": threshold, "symmetrise": symmetrise, "tokens": tokens}
+    options |= {"layer": layer, "head": head, "shift": shift, "languages": (from_language, to_language), "tag": tag}
+    options |= {"reverse": reverse, "task": None if task is None else task_or(library.tasks.TRANSLATION, task)}
+    library.alignment.check_options(model, options | {"dev": dev_source or dev_target or dev_gold})
     pairs = _read_pairs(source, target, columns)
-    gold_links = None if gold is None else read_gold_links(gold, pairs)
+    gold_links = None if gold is None else library.alignment.read_gold_links(gold, pairs)
     with ProgressBars() as bars:
-        aligner: Aligner | TwoWayAligner | None = None
-        if model is None:
-            alignments = _align_text(pairs, threshold)
-        else:
-            choices |= {"threshold": threshold, "tokens": tokens}
-            given = {name: value for name, value in choices.items() if value is not None}
-            dev = _development(dev_source, dev_target, dev_gold)
-            options = AlignmentOptions(**given, languages=(from_language, to_language), tag=tag)
-            where: dict[str, Any] = {"device": device, "task": task_or(TRANSLATION, task)}
-            aligner = make_aligner(model, reverse, options, pairs, dev=dev, say=say, watch=bars, **where)
-            alignments = aligned(aligner, pairs)
-        alignments = bars(alignments, "aligning", len(pairs))
+        dev = _development(dev_source, dev_target, dev_gold)
+        alignments = library.alignment.align(pairs, model, dev=dev, device=device, say=say, watch=bars, **options)
         if gold_links is not None:
-            _print_scores(list(alignments), gold_links, pairs, aligner, json)
+            _print_scores(list(alignments), gold_links, json)
         else:
-            _print_links(alignments, pairs, aligner, json)
+            _print_links(alignments, pairs, json, warn=model is not None)
 
 
-def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -> None:
-    """Refuse options that have no effect or contradict each other."""
-    unused = next((option for option, value in given.items() if value is not None), None)
-    if model is None and unused is not None:
-        raise ArgumentError(f"--{unused} needs a model; name its folder first: jumok align MODEL --{unused} …")
-    if given["symmetrise"] is not None and given["reverse"] is None:
-        raise ArgumentError("--symmetrise combines two directions; name a model of the other one: --reverse FOLDER")
-    by_product = given["symmetrise"] == "product"
-    if given["links"] is not None and by_product:
-        raise ArgumentError("--links applies to one direction, but --symmetrise product joins both; leave it out")
-    if threshold is not None and model is not None and given["links"] != "threshold" and not by_product:
-        raise ArgumentError("--threshold applies only to --links threshold and --symmetrise product; leave it out")
-    if model is not None and given["reverse"] is not None and is_same_file(model, given["reverse"]):
-        raise ArgumentError(
-            f"--reverse {given['reverse']} is the model itself, of the same direction; name one that was trained on "
-            "the same text with source and target exchanged, or leave --reverse out"
-        )
-
-
-def _align_text(pairs: Sequence[Pair], threshold: float | None) -> Iterator[set[Link]]:
-    least = TEXT_THRESHOLD if threshold is None else threshold
-    if long := [number for number, pair in enumerate(pairs, start=1) if is_long(pair)]:
-        lines = f"line {long[0]} has" if len(long) == 1 else f"line {long[0]} and {len(long) - 1:,} more have"
-        say(f"{lines} more than {LONGEST} words on a side and no links; split them to align them")
-    yield from align_text(pairs, threshold=least, tell=lambda done: say(f"round {done} of {sum(ROUNDS)}"))
-
-
-def _read_pairs(source: str, target: str | None, columns: str | None = None) -> list[Pair]:
+def _read_pairs(source: str, target: str | None, columns: str | None = None) -> list["Pair"]:
     if columns is not None and target is not None:
         raise ArgumentError(f"--columns {columns} applies to a file of pairs, but --target names a second file")
     if is_typed(source):
         what = "a text ||| its translation" if target is None else "the texts"
         say(f"type {what}, one per line; Ctrl-D ends")
-    return list(read_pairs(source, target, columns=parse_columns(columns)))
+    return list(library.data.read_pairs(source, target, columns=parse_columns(columns)))
 
 
-def _development(source: str | None, target: str | None, gold: str | None) -> Development | None:
+def _development(source: str | None, target: str | None, gold: str | None) -> "Development | None":
     if source is None and target is None and gold is None:
         return None
     if source is None or gold is None:
         raise ArgumentError("to choose layer and head on gold links, give both --dev-source and --dev-gold")
     pairs = _read_pairs(source, target)
-    return pairs, read_gold_links(gold, pairs)
+    return pairs, library.alignment.read_gold_links(gold, pairs)
 
 
-def _print_links(
-    alignments: Iterable[set[Link]], pairs: Sequence[Pair], aligner: Aligner | TwoWayAligner | None, json: bool
-) -> None:
+def _print_links(alignments: Iterable["Alignment"], pairs: Sequence["Pair"], json: bool, *, warn: bool) -> None:
     """Print a line for every pair; warn about a pair with words for which a model found no links."""
-    for number, (pair, links) in enumerate(zip(pairs, alignments, strict=True), start=1):
+    for number, (pair, alignment) in enumerate(zip(pairs, alignments, strict=True), start=1):
+        links = alignment.links
         if json:
-            tokens = aligner.units(pair) if aligner is not None and aligner.tokens else None
-            named = {} if tokens is None else {"tokens": {"source": tokens[0], "target": tokens[1]}}
+            tokens = {"source": alignment.source, "target": alignment.target}
+            named = {"tokens": tokens} if alignment.of_tokens else {}
             print_json({"source": pair.source, "target": pair.target, "links": sorted(links), **named})
         else:
-            print(format_word_links(links))
-        if aligner is not None and not links and pair.source.strip() and pair.target.strip():
+            print(library.word_links.format_word_links(links))
+        if warn and not links and pair.source.strip() and pair.target.strip():
             say(f"line {number} has no links: it is too long for the model, or none of its words match")
 
 
-def _print_scores(
-    alignments: list[set[Link]],
-    gold: list[Gold],
-    pairs: Sequence[Pair],
-    aligner: Aligner | TwoWayAligner | None,
-    json: bool,
-) -> None:
-    units = [(pair.source.split(), pair.target.split()) if aligner is None else aligner.units(pair) for pair in pairs]
-    lengths = [(len(source), len(target)) for source, target in units]
-    scores = alignment_scores(alignments, gold, lengths)
+def _print_scores(alignments: list["Alignment"], gold: list["Gold"], json: bool) -> None:
+    lengths = [(len(alignment.source), len(alignment.target)) for alignment in alignments]
+    scores = library.error_rate.alignment_scores([alignment.links for alignment in alignments], gold, lengths)
     for message in scores.dropped[:5]:
         say(message)
     if len(scores.dropped) > 5:
         say(f"{len(scores.dropped) - 5} more gold links lie past the end of their pair and are ignored")
     rates = {"aer": scores.error, "precision": scores.precision, "recall": scores.recall}
     if json:
-        print_json({**rates, "pairs": len(pairs), "links": scores.links, "dropped": len(scores.dropped)})
+        print_json({**rates, "pairs": len(alignments), "links": scores.links, "dropped": len(scores.dropped)})
         return
     print_table(["score", "%"], [[name, f"{100 * value:.2f}"] for name, value in rates.items()])

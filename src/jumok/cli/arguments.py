@@ -1,53 +1,68 @@
 """Options and arguments that several commands share, and the checks of paths before any work is done."""
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from re import fullmatch
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from typer import BadParameter, Option
 
-from jumok.data.pairs import Columns
-from jumok.decoding.config import WIDEST, Engine, SearchPrecision
+from jumok.cli import library
+from jumok.decoding.config import DecodingConfig, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
-from jumok.files import check_file
-from jumok.model_folder import BUNDLED, own_files
 from jumok.screen import to_screen
-from jumok.tasks import read_task
-from jumok.tasks.task import Task
+from jumok.settings import field_types, is_within, limit_words, limits_of
 
-T = TypeVar("T", bound=Task[Any, Any])
+if TYPE_CHECKING:
+    from jumok.data.pairs import Columns
+
+T = TypeVar("T")
 
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+
+
+def decoding_option(setting: str, help: str, *names: str, **further: Any) -> Any:
+    """An option for a setting of [decoding], with the limits that its field declares."""
+    hint = field_types(DecodingConfig)[setting]
+    inclusive = {"at least": "min", "at most": "max"}
+    bounds = {inclusive[limit.words]: limit.bound for limit in limits_of(hint) if limit.words in inclusive}
+
+    def check(value: float | None) -> float | None:
+        """Refuse what typer cannot, such as 0 for a number above 0."""
+        if value is not None and not is_within(value, hint):
+            raise BadParameter(f"must be {limit_words(hint)}, but it is {value}")
+        return value
+
+    return Option(*names, help=help, callback=check, **bounds | further)
+
+
 Beam = Annotated[
     int | None,
-    Option(min=1, max=WIDEST, help="Number of hypotheses kept by beam search; defaults to the model's setting."),
+    decoding_option("beam", "Number of hypotheses kept by beam search; defaults to the model's setting."),
 ]
 LengthPenalty = Annotated[
-    float | None, Option(min=-5, max=5, help="Length normalisation: 0 favours short outputs, 1 is neutral.")
+    float | None, decoding_option("length_penalty", "Length normalisation: 0 favours short outputs, 1 is neutral.")
 ]
-MinLength = Annotated[int | None, Option(min=0, help="Minimum number of tokens in an output.")]
-MaxLength = Annotated[int | None, Option(min=1, help="Maximum number of tokens in an output.")]
-NoRepeat = Annotated[int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")]
+MinLength = Annotated[int | None, decoding_option("min_length", "Minimum number of tokens in an output.")]
+MaxLength = Annotated[int | None, decoding_option("max_length", "Maximum number of tokens in an output.")]
+NoRepeat = Annotated[
+    int | None, decoding_option("no_repeat", "Size of n-grams that may not repeat in an output; 0 allows all.")
+]
 Sample = Annotated[bool, Option("--sample", help="Sample outputs at random instead of searching.")]
-Temperature = Annotated[float | None, Option(min=0.001, help="With --sample: values below 1 give likelier outputs.")]
-TopK = Annotated[int | None, Option(min=0, help="With --sample: sample from this many likeliest tokens.")]
+Temperature = Annotated[
+    float | None, decoding_option("temperature", "With --sample: values below 1 give likelier outputs.")
+]
+TopK = Annotated[int | None, decoding_option("top_k", "With --sample: sample from this many likeliest tokens.")]
 TopP = Annotated[
     float | None,
-    Option(
-        min=0.001, max=1, help="With --sample: sample from the likeliest tokens that together have this probability."
-    ),
+    decoding_option("top_p", "With --sample: sample from the likeliest tokens that together have this probability."),
 ]
-Seed = Annotated[int | None, Option(min=0, help="With --sample: random seed.")]
+Seed = Annotated[int | None, decoding_option("seed", "With --sample: random seed.")]
 MinimumRisk = Annotated[
     int | None,
-    Option(
-        "--mbr",
-        min=2,
-        max=WIDEST,
-        help="Minimum Bayes risk: choose among this many outputs the one closest to the others.",
+    decoding_option(
+        "samples", "Minimum Bayes risk: choose among this many outputs the one closest to the others.", "--mbr", min=2
     ),
 ]
 DecodingEngine = Annotated[
@@ -65,7 +80,7 @@ DecodingPrecision = Annotated[
 ]
 MaxSource = Annotated[
     int | None,
-    Option(min=1, help="Most tokens read at once; longer texts are split. Defaults to the model's own limit."),
+    decoding_option("max_source", "Most tokens read at once; longer texts are split. 0 is the model's own limit."),
 ]
 MapKindOption = Annotated[
     Literal["cross", "encoder", "decoder"],
@@ -137,10 +152,10 @@ def model_or_bundled(model: Path | None) -> Path:
     to_screen(
         "no model is named: using the tiny one that comes with jumok (English dates, amounts and names to Korean)"
     )
-    return BUNDLED
+    return library.model_folder.BUNDLED
 
 
-def parse_columns(argument: str | None) -> Columns | None:
+def parse_columns(argument: str | None) -> "Columns | None":
     """Two columns of a TSV, counted from 1 or by name, or two keys of JSON objects: "1,3" or "en,ko".
 
     Numbers of several columns that make one side are joined by +: "3+1,2".
@@ -201,49 +216,23 @@ def sampling_settings(
     return risk
 
 
-def own_task(path: Path | None) -> Any:
+def own_task(path: Path | None, *, models: int = 1) -> Any:
     """The task in the file that --task names; None if it is one of jumok's."""
-    return None if path is None else read_task(path)
+    if path is None:
+        return None
+    if models != 1:
+        raise ArgumentError(f"--task {path} is for one model; leave it out with {'several' if models else 'none'}")
+    return library.tasks.read_task(path)
 
 
 def task_or(default: T, path: Path | None, *, models: int = 1) -> T:
     """The task in the file that --task names, derived from the class of `default`; `default` without a file."""
     if path is None:
         return default
-    if models > 1:
-        raise ArgumentError(f"--task {path} is for one model; leave it out with several")
-    task = read_task(path)
+    task = own_task(path, models=models)
     if not isinstance(task, type(default)):
         raise ArgumentError(f"this command needs a task derived from {type(default).__name__}, but {path} {task.does}")
     return task
-
-
-def check_output_path(option: str, output: Path | None, inputs: Iterable[str | Path | None]) -> None:
-    """Refuse, before any work, an output path that cannot be written or that the command reads.
-
-    A model folder among the inputs stands for the files of the model; other files may be written into it.
-    """
-    if output is None:
-        return
-    for path in _input_files(inputs):
-        if is_same_file(output, path):
-            same = "" if str(path) == str(output) else f" is the file {path}, and"
-            raise ArgumentError(f"{option} {output}{same} would be overwritten, but it is an input; name another file")
-    check_file(output)
-
-
-def _input_files(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
-    for path in inputs:
-        if path is not None:
-            yield from own_files(Path(path)) if os.path.isdir(path) else [Path(path)]
-
-
-def is_same_file(path: Path, other: Path) -> bool:
-    """Whether two paths, perhaps links, lead to the same file."""
-    try:
-        return path.samefile(other)
-    except (OSError, ValueError):  # one of them does not exist, or is not a valid path
-        return False
 
 
 def check_picture_kind(kind: str) -> None:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import TaskFile, named_folder, own_task
 from jumok.cli.output import print_json, say
-from jumok.tasks.average import average_models, how_many, without_backups
 
 
 def average(
@@ -17,11 +17,11 @@ def average(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Average the weights of several models into a new one; everything else is taken from the first."""
-    average_models(models, out, task=own_task(task))
-    averaged = without_backups(models)
+    library.average.average_models(models, out, task=own_task(task))
+    averaged = library.average.without_backups(models)
     if json:
         print_json({"folder": str(out), "averaged": [str(model) for model in averaged]})
     else:
-        say(f"the mean of {how_many(averaged)} is in {out}")
+        say(f"the mean of {library.average.how_many(averaged)} is in {out}")
     if len(averaged) == 1:
         say("the mean of a single model is the model itself; name several, such as runs/NAME/checkpoints/step-*")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import (
     DecodingEngine,
     DecodingPrecision,
@@ -17,18 +18,13 @@ from jumok.cli.arguments import (
     Tag,
     TaskFile,
     ToLanguage,
-    check_output_path,
+    decoding_option,
     task_or,
 )
 from jumok.cli.output import print_json, say
-from jumok.data import read_lines
-from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, DataError
-from jumok.files import display_name
+from jumok.files import display_name, read_lines
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, load
-from jumok.tasks.back_translation import back_translate, check_output
-from jumok.tasks.translator import Translator
 
 
 def backtranslate(
@@ -41,17 +37,19 @@ def backtranslate(
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
     samples: Annotated[
-        int | None, Option(min=1, max=WIDEST, help="Sources sampled for each text.", show_default="1")
+        int | None, decoding_option("samples", "Sources sampled for each text.", min=1, show_default="1")
     ] = None,
-    temperature: Annotated[float | None, Option(min=0.001, help="Values below 1 give likelier sources.")] = None,
-    top_k: Annotated[int | None, Option(min=0, help="Sample from this many likeliest tokens.")] = None,
+    temperature: Annotated[
+        float | None, decoding_option("temperature", "Values below 1 give likelier sources.")
+    ] = None,
+    top_k: Annotated[int | None, decoding_option("top_k", "Sample from this many likeliest tokens.")] = None,
     top_p: Annotated[
         float | None,
-        Option(min=0.001, max=1, help="Sample from the likeliest tokens that together have this probability."),
+        decoding_option("top_p", "Sample from the likeliest tokens that together have this probability."),
     ] = None,
-    seed: Annotated[int | None, Option(min=0, help="Random seed.")] = None,
+    seed: Annotated[int | None, decoding_option("seed", "Random seed.")] = None,
     beam: Annotated[
-        int | None, Option(min=1, max=WIDEST, help="Use beam search with this many hypotheses instead of sampling.")
+        int | None, decoding_option("beam", "Use beam search with this many hypotheses instead of sampling.")
     ] = None,
     max_ratio: Annotated[
         float, Option(min=0, help="Drop pairs whose longer side has more than this many times the tokens; 0: any.")
@@ -66,20 +64,21 @@ def backtranslate(
     json: Annotated[bool, Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Make synthetic training pairs from monolingual text, with a model of the opposite direction."""
-    check_output(out)
-    check_output_path("--out", out, [text, *models])
+    library.back_translation.check_output(out)
+    library.model_folder.check_output_path("--out", out, [text, *models])
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     settings = _settings(beam, samples, drawing)
     settings |= {"engine": engine, "precision": precision, "max_source": max_source, "tag": tag}
     texts = _texts(text)
-    translator: Translator = load(models, device=device, task=task_or(TRANSLATION, task, models=len(models)))
-    translator = translator.between(from_language, to_language)
+    its_task = task_or(library.tasks.TRANSLATION, task, models=len(models))
+    translator = library.tasks.load(models, device=device, task=its_task).between(from_language, to_language)
     with ProgressBars() as bars:
 
         def show(numbers: range, share: float) -> None:
             bars.show_share(f"lines {numbers[0]:,} to {numbers[-1]:,}", share)
 
-        steps = back_translate(translator, texts, out, max_ratio=max_ratio, chunk=batch, tell=show, **settings)
+        settings |= {"max_ratio": max_ratio, "chunk": batch, "tell": show}
+        steps = library.back_translation.back_translate(translator, texts, out, **settings)
         done = next(steps)
         if done.lines:
             say(f"going on after line {done.lines:,}")

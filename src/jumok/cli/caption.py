@@ -6,26 +6,23 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import Beam, Device, TaskFile, task_or
+import jumok
+from jumok.cli import library
+from jumok.cli.arguments import Beam, Device, TaskFile, decoding_option, task_or
 from jumok.cli.output import print_json, say
-from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
-from jumok.images.files import SUFFIXES
+from jumok.images import SUFFIXES
 from jumok.progress import progress
-from jumok.tasks import CAPTIONING
-from jumok.tasks.captioner import Caption, Captioner
 
 
 def caption(
     model: Annotated[Path, Argument(help="Folder of a trained captioner.")],
     images: Annotated[list[Path], Argument(help="Images, or folders of images.")],
     beam: Beam = None,
-    n_best: Annotated[
-        int, Option(min=1, max=WIDEST, help="Number of captions per image, best first, with their scores.")
-    ] = 1,
-    max_length: Annotated[int | None, Option(min=1, help="Largest number of tokens in a caption.")] = None,
+    n_best: Annotated[int, decoding_option("beam", "Number of captions per image, best first, with their scores.")] = 1,
+    max_length: Annotated[int | None, decoding_option("max_length", "Largest number of tokens in a caption.")] = None,
     no_repeat: Annotated[
-        int | None, Option(min=0, help="Size of n-grams that may not repeat in a caption; 0 allows all.")
+        int | None, decoding_option("no_repeat", "Size of n-grams that may not repeat in a caption; 0 allows all.")
     ] = None,
     task: TaskFile = None,
     device: Device = "auto",
@@ -33,7 +30,7 @@ def caption(
 ) -> None:
     """Caption images: one line per image, with its file name and its caption."""
     files = list(_files(images))
-    captioner: Captioner = task_or(CAPTIONING, task).load(model, device=device)
+    captioner = task_or(library.tasks.CAPTIONING, task).load(model, device=device)
     readable = _readable(files, captioner) if len(files) > 1 else files
     captions = captioner.stream(readable, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
     for result in progress(captions, "captioning", len(readable)):
@@ -43,7 +40,7 @@ def caption(
         raise DataError(f"{unread} of {len(files)} images could not be read; the messages above say why")
 
 
-def _readable(files: list[Path], captioner: Captioner) -> list[Path]:
+def _readable(files: list[Path], captioner: "jumok.Captioner") -> list[Path]:
     """The files that can be read as images; a message says what is wrong with each of the others."""
     readable = []
     for file in files:
@@ -55,7 +52,7 @@ def _readable(files: list[Path], captioner: Captioner) -> list[Path]:
     return readable
 
 
-def _print(result: Caption, json: bool) -> None:
+def _print(result: "jumok.Caption", json: bool) -> None:
     best = result.n_best or (result,)
     if json:
         rows = [{"text": output.text, "score": round(output.score, 4)} for output in best]

@@ -3,35 +3,34 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
-from jumok.analysis.curves.gradient_reach import reach_curves
-from jumok.analysis.curves.step_times import speed_curves
-from jumok.analysis.draw.chart import LineChart
-from jumok.analysis.scores.length_bands import length_curves
-from jumok.analysis.scores.metrics import check_scores
+from jumok.cli import library
 from jumok.cli.arguments import (
     PAIRS,
     Beam,
     Device,
     MaxSource,
     NamedPath,
+    TaskFile,
     TestReference,
-    check_output_path,
     check_picture_kind,
     named_paths,
     parse_numbers,
+    task_or,
 )
 from jumok.cli.output import print_json, print_table, say
 from jumok.cli.usage import Command, CommandGroup
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, comparison
-from jumok.tasks.evaluation import check_system, read_system
+
+if TYPE_CHECKING:
+    from jumok.analysis.draw.chart import LineChart
+    from jumok.tasks.translation import TranslationTask
 
 compare = typer.Typer(
     name="compare",
@@ -60,25 +59,26 @@ def length(
     beam: Beam = None,
     max_source: MaxSource = None,
     out: Out = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Quality against the length of the source."""
-    check_scores([metric], tokenize)
+    library.metrics.check_scores([metric], tokenize)
     edges, sizes, paths = parse_numbers(bands, "--bands"), parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
-    sources, references = comparison.read_joined(source, reference, sizes)
+    sources, references = library.comparison.read_joined(source, reference, sizes)
+    its_task, read_system = task_or(library.tasks.TRANSLATION, task), library.translation_scores.read_system
     for name, path in paths:
-        check_system(TRANSLATION, name, path, len(sources))
+        library.translation_scores.check_system(its_task, name, path, len(sources))
     with ProgressBars() as bars:
         decoding: dict[str, Any] = {"beam": beam, "max_source": max_source}
-        systems = [
-            read_system(TRANSLATION, name, path, sources, device=device, watch=bars, **decoding) for name, path in paths
-        ]
-        curves = comparison.quality_by_length(
+        decoding |= {"device": device, "watch": bars}
+        systems = [read_system(its_task, name, path, sources, **decoding) for name, path in paths]
+        curves = library.comparison.quality_by_length(
             systems, sources, references, metric=metric, edges=edges, tokenize=tokenize, watch=bars
         )
-    _draw(out, lambda: length_curves(curves))
+    _draw(out, lambda: library.length_bands.length_curves(curves))
     if json:
         by_length = {name: [asdict(band) for band in curve] for name, curve in curves.items()}
         return print_json({"sentences": len(sources), "by_length": by_length})
@@ -104,16 +104,17 @@ def gradient(
     sentences: Annotated[int, Option(min=1, help="Use at most this many sentences, from the first one on.")] = 500,
     fresh: Annotated[bool, Option("--fresh", help="Use the initial weights, before training.")] = False,
     out: Out = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Gradient of the loss at each source token, against its distance from the end of the source."""
     sizes, paths = parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
-    sources, references = comparison.read_joined(source, reference, sizes)
-    _check_models(paths)
+    sources, references = library.comparison.read_joined(source, reference, sizes)
+    its_task = _checked_task(task, paths)
     with ProgressBars() as bars:
-        curves = comparison.gradient_by_distance(
+        curves = library.comparison.gradient_by_distance(
             dict(paths),
             sources,
             references,
@@ -122,10 +123,11 @@ def gradient(
             sentences=sentences,
             untrained=fresh,
             device=device,
+            task=its_task,
             watch=bars,
         )
     title = f"Gradient that arrives at a source token, {'fresh weights' if fresh else 'trained models'}"
-    _draw(out, lambda: reach_curves(curves, title=title, ends=ends))
+    _draw(out, lambda: library.gradient_reach.reach_curves(curves, title=title, ends=ends))
     if json:
         return print_json({name: [asdict(reach) for reach in curve] for name, curve in curves.items()})
     longest = max(curves.values(), key=len)
@@ -148,18 +150,22 @@ def speed(
     tokens: Annotated[int, Option(min=1, help="Target tokens of a training batch at every length.")] = 2048,
     repeats: Annotated[int, Option(min=1, help="Number of runs, of which the fastest counts.")] = 5,
     out: Out = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Time of a training step and of a decoded token against length, on random tokens."""
     token_counts, paths, where = parse_numbers(lengths, "--lengths"), named_paths(models), find_device(device)
     _check_out(out, paths)
-    _check_models(paths)
+    its_task = _checked_task(task, paths)
     with ProgressBars() as bars:
-        curves = comparison.speed_by_length(
-            dict(paths), token_counts, tokens=tokens, repeats=repeats, device=device, watch=bars
+        curves = library.comparison.speed_by_length(
+            dict(paths), token_counts, tokens=tokens, repeats=repeats, device=device, task=its_task, watch=bars
         )
-    _draw(out, lambda: speed_curves(curves, tokens=tokens, where="CPU" if where.type == "cpu" else "GPU"))
+    _draw(
+        out,
+        lambda: library.step_times.speed_curves(curves, tokens=tokens, where="CPU" if where.type == "cpu" else "GPU"),
+    )
     if json:
         return print_json({name: [asdict(time) for time in times] for name, times in curves.items()})
     rows = [
@@ -170,19 +176,22 @@ def speed(
     print_table(["model", "tokens", "ms for a training batch", "ms for a decoded token"], rows)
 
 
-def _check_models(paths: Sequence[NamedPath]) -> None:
+def _checked_task(file: Path | None, paths: Sequence[NamedPath]) -> "TranslationTask":
+    """The task of the models, which are of it."""
+    task = task_or(library.tasks.TRANSLATION, file)
     for _, path in paths:
-        TRANSLATION.recipe_tables(path)
+        task.recipe_tables(path)
+    return task
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:
-    if out is not None and out.suffix.lower() not in comparison.CHART_KINDS:
-        raise ArgumentError(f"--out {out} must end in one of {', '.join(comparison.CHART_KINDS)}")
+    if out is not None and out.suffix.lower() not in library.comparison.CHART_KINDS:
+        raise ArgumentError(f"--out {out} must end in one of {', '.join(library.comparison.CHART_KINDS)}")
     check_picture_kind("" if out is None else out.suffix.lower())
-    check_output_path("--out", out, [*(path for _, path in models), *inputs])
+    library.model_folder.check_output_path("--out", out, [*(path for _, path in models), *inputs])
 
 
-def _draw(out: Path | None, charts: Callable[[], Sequence[LineChart]]) -> None:
+def _draw(out: Path | None, charts: Callable[[], Sequence["LineChart"]]) -> None:
     if out is not None:
-        comparison.save_charts(charts(), out)
+        library.comparison.save_charts(charts(), out)
         say(f"wrote {out}")

@@ -1,28 +1,20 @@
 """`jumok demo`: kernel regression, a soft database and two translators, in a few minutes on a laptop."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from typer import Option
 
-from jumok.analysis import draw
+from jumok.cli import library
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
 from jumok.errors import ArgumentError, MissingExtraError
-from jumok.tasks.demo import (
-    ATTENTION,
-    FIXED,
-    SURNAMES,
-    KernelFit,
-    RegressionDemo,
-    TranslationDemo,
-    check_folders,
-    demonstrate_regression,
-    demonstrate_translation,
-)
+
+if TYPE_CHECKING:
+    from jumok.tasks.demo import KernelFit, RegressionDemo, TranslationDemo
 
 
 def demo(
@@ -41,7 +33,7 @@ def demo(
     """Show kernel regression, a soft database, and two translators: with a fixed context and with attention."""
     _make_folder(out)
     if not quick:
-        check_folders(out)
+        library.demo.check_folders(out)
     results = _regression(out, json)
     if not quick:
         results |= _translation(out, steps, minutes, json)
@@ -64,7 +56,7 @@ def _make_folder(out: Path) -> None:
 def _regression(out: Path, json: bool) -> dict[str, Any]:
     say("1. the oldest forms of attention: fitting and drawing ...")
     try:
-        results = demonstrate_regression(out)
+        results = library.demo.demonstrate_regression(out)
     except MissingExtraError as error:
         say(f"skipped: {error}")
         return {}
@@ -78,10 +70,10 @@ def _regression(out: Path, json: bool) -> dict[str, Any]:
 def _translation(out: Path, steps: int, minutes: float, json: bool) -> dict[str, Any]:
     say(f"\n2. two translators from English to Korean, {steps:,} training steps each: about three minutes on two idle")
     say(f"cores; on a slow or busy machine the first stops after {minutes:g} minutes, and both have its steps:")
-    results = demonstrate_translation(out, steps=steps, minutes=minutes, say=say)
+    results = library.demo.demonstrate_translation(out, steps=steps, minutes=minutes, say=say)
     if not json:
         _print_translation(results, _console())
-    say(f"wrote {results.picture}; the models are in {out / FIXED} and {out / ATTENTION}")
+    say(f"wrote {results.picture}; the models are in {out / library.demo.FIXED} and {out / library.demo.ATTENTION}")
     return results.as_plain()
 
 
@@ -89,7 +81,7 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def _print_regression(results: RegressionDemo, console: Console) -> None:
+def _print_regression(results: "RegressionDemo", console: Console) -> None:
     console.print("[bold]Kernel regression[/]: ŷ(x) = Σ α(x, xᵢ) yᵢ", soft_wrap=True)
     console.print(
         f"50 points of y = 2 sin x + x, noise of standard deviation {results.noise}; bandwidths by leave-one-out. "
@@ -99,14 +91,15 @@ def _print_regression(results: RegressionDemo, console: Console) -> None:
     console.print(_fits_table(results.fits))
     console.print()
     console.print("[bold]Soft database[/]: every key answers by how much it resembles the query", soft_wrap=True)
-    console.print("{" + ", ".join(f"({key}, {value})" for key, value in SURNAMES) + "}", soft_wrap=True, markup=False)
+    pairs = ", ".join(f"({key}, {value})" for key, value in library.demo.SURNAMES)
+    console.print(f"{{{pairs}}}", soft_wrap=True, markup=False)
     for answer in results.answers:
         first, *weights = str(answer).splitlines()
         console.print(f"\n[bold]{first}[/]", soft_wrap=True)
         console.print("\n".join(weights), soft_wrap=True, markup=False)
 
 
-def _fits_table(fits: list[KernelFit]) -> Table:
+def _fits_table(fits: list["KernelFit"]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("kernel")
     table.add_column("bandwidth", justify="right")
@@ -119,7 +112,7 @@ def _fits_table(fits: list[KernelFit]) -> Table:
     return table
 
 
-def _print_translation(results: TranslationDemo, console: Console) -> None:
+def _print_translation(results: "TranslationDemo", console: Console) -> None:
     """Print the table by length, the examples and the attention map."""
     console.print("[bold]Exact match[/] on values never seen, by the length of the source in tokens")
     table = Table(box=box.SIMPLE_HEAD)
@@ -137,4 +130,4 @@ def _print_translation(results: TranslationDemo, console: Console) -> None:
         console.print(source, style="bold", markup=False)
         console.print(f"  fixed context  {fixed_text}\n  attention      {attention_text}", markup=False)
     console.print(f"\n[bold]Where it looked[/] ({results.map.crossings()} pairs of words change places)")
-    console.print(draw.to_terminal(results.map, width=console.width, plain=console.color_system is None))
+    console.print(library.draw.to_terminal(results.map, width=console.width, plain=console.color_system is None))

@@ -1,11 +1,11 @@
 """`jumok evaluate`: score a model on test data, or outputs from a file."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import (
     PAIRS,
     Beam,
@@ -32,7 +32,6 @@ from jumok.cli.arguments import (
     ToLanguage,
     TopK,
     TopP,
-    check_output_path,
     named_paths,
     own_task,
     parse_columns,
@@ -41,13 +40,11 @@ from jumok.cli.arguments import (
     sampling_settings,
 )
 from jumok.cli.output import print_json, print_table, say
-from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, load_trained
-from jumok.tasks.ensembles import read_ensemble
-from jumok.tasks.evaluation import evaluate_outputs
-from jumok.tasks.results import EvaluationOptions, EvaluationResult
+
+if TYPE_CHECKING:
+    from jumok.tasks.results import EvaluationResult
 
 
 def evaluate(
@@ -115,53 +112,42 @@ def evaluate(
     scores on the test images of its recipe, or on --source FOLDER --reference captions.tsv; for generated scenes, also
     how often words attend to what they name.
     """
-    if (not models) == (output is None):
-        raise ArgumentError("give either a MODEL to test or --output with outputs to score")
-    if task is not None and len(models or ()) != 1:
-        raise ArgumentError(f"--task {task} is for one model; leave it out with several, and with --output")
     (name, path), *others = named_paths([str(models[0] if models else output), *(compare or ())])
+    folders, outputs = ([path, *models[1:]], output) if models else (None, None if output is None else path)
     decoding: dict[str, Any] = {"beam": beam, "max_source": max_source, "engine": engine, "precision": precision}
     decoding |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     decoding |= {"no_repeat": no_repeat}
     decoding |= sampling_settings(sample, mbr, beam=beam, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    options = EvaluationOptions(
-        source=source,
-        reference=reference,
-        columns=parse_columns(columns),
-        features=parse_features(features),
-        only=parse_only(only),
-        tag=tag,
-        languages=(from_language, to_language),
-        metrics=_names(metrics),
-        tokenize=tokenize,
-        lowercase=lowercase,
-        by_length=by_length,
-        terms=terms,
-        compare=tuple(others),
-        report=report,
-        kind=kind,
-        save=save,
-        **decoding,
-    )
-    if kind != "cross" and report is None:
-        raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
-    _check_outputs(options, [path, *(models or ())[1:], source, reference, terms, *(other for _, other in others)])
     with ProgressBars() as bars:
-        if not models:
-            result = evaluate_outputs(TRANSLATION, path, options, name=name, device=device, watch=bars)
-        else:
-            if len(models) == 1:
-                its_task, trained = load_trained(path, find_device(device), task=own_task(task))
-            else:
-                name = "+".join(each.resolve().name for each in models)
-                its_task, trained = TRANSLATION, read_ensemble(models, find_device(device))
-            options.check_used(its_task.evaluation_options, path, its_task.does)
-            _check_inputs_kept(options, its_task.input_files(trained.recipe))
-            result = its_task.evaluate(its_task.predictor(trained, path), options, name=name, watch=bars)
+        result = library.evaluation.evaluate(
+            folders,
+            output=outputs,
+            name=name if len(models or ()) < 2 else "",
+            compare=dict(others),
+            source=source,
+            reference=reference,
+            columns=parse_columns(columns),
+            features=parse_features(features),
+            only=parse_only(only),
+            tag=tag,
+            languages=(from_language, to_language),
+            metrics=_names(metrics),
+            tokenize=tokenize,
+            lowercase=lowercase,
+            by_length=by_length,
+            terms=terms,
+            report=report,
+            kind=kind,
+            save=save,
+            device=device,
+            task=own_task(task, models=len(models or ())),
+            watch=bars,
+            **decoding,
+        )
     _print(result, json)
-    if report is not None and result.write_report is not None:  # the scores are not lost if it cannot be written
+    if report is not None:  # the scores are not lost if it cannot be written
         with ProgressBars() as bars:
-            result.write_report(report, bars)
+            result.write_report(report, watch=bars)
         say(f"wrote {report}")
 
 
@@ -172,23 +158,7 @@ def _names(metrics: str | None) -> tuple[str, ...]:
     return names
 
 
-def _check_outputs(options: EvaluationOptions, inputs: list[str | Path | None]) -> None:
-    """Refuse, before any work, files that cannot be written."""
-    save, report = options.save, options.report
-    if report is not None and report.suffix not in (".html", ".htm"):
-        raise ArgumentError(f"--report {report} must end in .html")
-    if save is not None and save == report:
-        raise ArgumentError(f"--save and --report are both {save}; name two files")
-    _check_inputs_kept(options, inputs)
-
-
-def _check_inputs_kept(options: EvaluationOptions, inputs: Sequence[str | Path | None]) -> None:
-    """Refuse outputs that would overwrite an input, and those that cannot be written."""
-    for option, path in (("--save", options.save), ("--report", options.report)):
-        check_output_path(option, path, inputs)
-
-
-def _print(result: EvaluationResult, json: bool) -> None:
+def _print(result: "EvaluationResult", json: bool) -> None:
     if json:
         return print_json(dict(result.values))
     for table in result.tables:

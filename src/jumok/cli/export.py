@@ -5,10 +5,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import named_folder
+from jumok.cli import library
+from jumok.cli.arguments import TaskFile, named_folder, task_or
 from jumok.cli.output import print_json, say
-from jumok.decoding.ctranslate2_model import Quantization
-from jumok.exchange.convert import Format, export_model
+from jumok.decoding.config import Quantization
+from jumok.exchange import Format
 
 
 def export(
@@ -18,10 +19,12 @@ def export(
         Format, Option(help="Format: ctranslate2, onnx, marian-hf, or hf for the class of transformers that fits.")
     ] = "ctranslate2",
     quantization: Annotated[Quantization, Option(help="Precision of the weights for CTranslate2.")] = "float32",
+    task: TaskFile = None,
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Export a translation model for another engine, such as CTranslate2."""
-    reader = export_model(model, out, to=to, quantization=quantization)
+    its_task = task_or(library.tasks.TRANSLATION, task)
+    reader = library.convert.export_model(model, out, to=to, quantization=quantization, task=its_task)
     if json:
         print_json({"folder": str(out), "format": to, "quantization": quantization, "reader": reader})
     else:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
-from jumok.exchange.convert import import_model as read_and_save
 
 
 def import_model(
@@ -26,7 +26,7 @@ def import_model(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Import a model of another toolkit, such as OPUS-MT, as a model folder."""
-    trained = read_and_save(folder, out, source=from_language, target=to_language, tokenizer=tokenizer)
+    trained = library.convert.import_model(folder, out, source=from_language, target=to_language, tokenizer=tokenizer)
     if json:
         print_json({"folder": str(out), "imported": trained.recipe.data.imported})
     else:

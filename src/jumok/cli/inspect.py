@@ -5,9 +5,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import TaskFile, own_task
 from jumok.cli.output import print_json, print_table
-from jumok.tasks.inspect import inspect as inspect_model
 
 
 def inspect(
@@ -17,7 +17,7 @@ def inspect(
     json: Annotated[bool, Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Show what a model consists of, and check all of its files."""
-    facts, shapes = inspection = inspect_model(model, task=own_task(task))
+    facts, shapes = inspection = library.inspect.inspect(model, task=own_task(task))
     if json:
         print_json({**facts, **({"weights": shapes} if weights else {})})
         return

@@ -1,18 +1,14 @@
 """`jumok look`: translate a text or caption an image, and show the attention of every word."""
 
-import os
-import sys
 from collections.abc import Sequence
-from os.path import exists, isdir, isfile  # which are False for a text that is too long to be a file name
+from os.path import isdir, isfile  # which are False for a text that is too long to be a file name
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from typer import Argument, Option
 
-from jumok.analysis import draw
-from jumok.analysis.draw.formats import check_format
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.cli import library
 from jumok.cli.arguments import (
     BUNDLED_HELP,
     Beam,
@@ -23,25 +19,18 @@ from jumok.cli.arguments import (
     Tag,
     TaskFile,
     ToLanguage,
-    check_output_path,
     check_picture_kind,
     model_or_bundled,
     own_task,
 )
 from jumok.cli.output import print_json, save_all, say
-from jumok.data import read_lines
-from jumok.devices import find_device
 from jumok.errors import ArgumentError
-from jumok.files import known_kind, open_bytes
-from jumok.images.files import SUFFIXES
-from jumok.model_folder import RECIPE, is_model_file
-from jumok.tasks import TRANSLATION, load_trained
-from jumok.tasks.ensembles import read_ensemble
-from jumok.tasks.results import MapOptions, MappedOutput
-from jumok.tasks.task import Task
+from jumok.files import decode_argument
 
-EXAMPLES = {"text": '"text"', "image": "image.jpg", "node": "--node 0"}
-"""What to write behind the model, by what its task reads."""
+if TYPE_CHECKING:
+    from jumok.analysis.maps.attention_map import AttentionMap
+    from jumok.tasks.results import MappedOutput
+
 UNITS = "Show the model's tokens, or words; defaults to words, and to tokens if the tokenizer is character-level."
 
 
@@ -83,14 +72,13 @@ def look(
     a graph model, --node shows the attention of a node.
     """
     for path in out or ():
-        check_picture_kind(check_format(path.suffix.lstrip(".").lower(), path))
-        check_output_path("--out", path, arguments or [])
+        check_picture_kind(library.draw.check_format(path.suffix.lstrip(".").lower(), path))
+        library.model_folder.check_output_path("--out", path, arguments or [])
     model, text, others = _models_and_text(arguments or [])
-    if task is not None and others:
-        raise ArgumentError(f"--task {task} is for one model; leave it out with several")
+    own = own_task(task, models=1 + len(others))
     model, text = _model_and_text(model, text, node)
-    options = MapOptions(
-        target=_decoded(target),
+    options = library.tasks.MapOptions(
+        target=None if target is None else decode_argument(target),
         layer=tuple(layer or ()),
         head=tuple(head or ()),
         kind=kind,
@@ -102,16 +90,13 @@ def look(
         languages=(from_language, to_language),
     )
     folder = model_or_bundled(None if model is None else Path(model))
-    if not others:
-        its_task, trained = load_trained(folder, find_device(device), task=own_task(task))
-    else:
-        its_task, trained = TRANSLATION, read_ensemble([folder, *others], find_device(device))
+    its_task, predictor = library.tasks.load_predictor([folder, *others], device=device, task=own)
     options.check_used(its_task.map_options, folder, its_task.does)
-    source = _source(its_task, model, text, node)
-    output = its_task.map(its_task.predictor(trained, folder), source, options)
+    source = its_task.map_source(library.map_source.MapSource(model, text, node))
+    output = its_task.map(predictor, source, options)
     # The files come first: the reader of standard output may leave after one line.
     maps = {saved: shown for path in out or () for saved, shown in _output_paths(path, output.maps)}
-    error = save_all(maps, lambda path: draw.save(maps[path], path, grid=grid))
+    error = save_all(maps, lambda path: library.draw.save(maps[path], path, grid=grid))
     print_json(output.as_plain()) if json else _print(output)
     for message in output.warnings:
         say(message)
@@ -141,90 +126,25 @@ def _model_and_text(model: str | None, text: str | None, node: str | None) -> tu
         if isdir(text):
             raise ArgumentError(f"{model!r} is not a model folder, but {text!r} is; the model comes first")
         return model, text
-    if is_model_file(Path(model)):
+    if library.model_folder.is_model_file(Path(model)):
         raise ArgumentError(f'{model} is a file of a model; name its folder: jumok look {Path(model).parent} "text"')
     if isfile(model) or (model and Path(model).parent != Path() and isdir(Path(model).parent)):
         raise ArgumentError(f'there is no model folder {model}; to look at a text: jumok look MODEL "text"')
     return None, model
 
 
-def _source(task: Task[Any, Any], model: str | None, text: str | None, node: str | None) -> str:
-    """What to look at, which is checked."""
-    example = f"jumok look {model} {EXAMPLES.get(task.reads, '...')}"
-    if (task.reads == "node") != (node is not None):
-        wrong = "no node is named" if node is None else "--node is for graph models"
-        raise ArgumentError(f"{wrong}, and {model} {task.does}; write: {example}")
-    if task.reads == "text":
-        if text not in (None, "-"):
-            _check_text(model, str(text))
-        return str(_decoded(_first_line() if text in (None, "-") else text))
-    if node is None and text is None:
-        raise ArgumentError(f"{model} {task.does}; name what to look at: {example}")
-    if task.reads == "image" and not exists(str(text)):
-        raise ArgumentError(
-            f"there is no image {text}; {model} {task.does}: {example} (a caption of your own is given with --target)"
-        )
-    return str(text if node is None else node)
-
-
-def _check_text(model: str | None, text: str) -> None:
-    """Refuse an empty text, and the name of a file in place of one."""
-    shown, reader = model or "[MODEL]", model or "the model"
-    if not text.strip():
-        raise ArgumentError(f'the text is empty; write one: jumok look {shown} "text"')
-    if isfile(Path(text, RECIPE)):
-        raise ArgumentError(
-            f'{text} is a model folder; the text comes after the models: jumok look {shown} {text} "text"'
-        )
-    if not isfile(text):
-        if " " not in text and text.lower().endswith(SUFFIXES):
-            raise ArgumentError(f"there is no image {text}; to look at an image: jumok look CAPTIONER image.jpg")
-        return
-    with open_bytes(text) as file:
-        kind = known_kind(file.read(8))
-    if kind:
-        raise ArgumentError(
-            f"{reader} translates text, but {text} is {kind}; images are for captioners; give a text: "
-            f'jumok look {shown} "text"'
-        )
-    raise ArgumentError(
-        f'{reader} translates text, but {text} is a file; give the text itself: jumok look {shown} "text", or a line '
-        f"of the file: jumok look {shown} - < {text}"
-    )
-
-
-def _first_line() -> str:
-    if sys.stdin is not None and sys.stdin.isatty():
-        raise ArgumentError('there is no text to look at; write: jumok look [MODEL] "text"')
-    line = next(read_lines("-"), None)
-    if line is None:
-        raise ArgumentError(
-            'standard input is empty; write: jumok look [MODEL] "text", or: jumok look [MODEL] - < FILE'
-        )
-    return line
-
-
-def _decoded(text: str | None) -> str | None:
-    """A text of the command line as UTF-8; in another locale, Python hides its bytes in surrogates."""
-    try:
-        text and text.encode()
-    except UnicodeEncodeError:
-        return os.fsencode(str(text)).decode(errors="replace")
-    return text
-
-
-def _output_paths(path: Path, maps: Sequence[AttentionMap]) -> list[tuple[Path, AttentionMap]]:
+def _output_paths(path: Path, maps: Sequence["AttentionMap"]) -> list[tuple[Path, "AttentionMap"]]:
     """Where each map is saved: a single one at the path itself, those of several parts at map-1.svg, map-2.svg …"""
     if len(maps) == 1:
         return [(path, maps[0])]
     return [(path.with_stem(f"{path.stem}-{part}"), shown) for part, shown in enumerate(maps, start=1)]
 
 
-def _print(output: MappedOutput) -> None:
+def _print(output: "MappedOutput") -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     plain = console.color_system is None or console.no_color
     console.print(output.facts["text"], style=None if plain else "bold", soft_wrap=True)
     for part, shown in enumerate(output.maps, start=1):
         if len(output.maps) > 1:
             console.print(f"\npart {part} of {len(output.maps)}", style=None if plain else "dim", soft_wrap=True)
-        console.print(draw.to_terminal(shown, width=console.width, plain=plain), soft_wrap=True)
+        console.print(library.draw.to_terminal(shown, width=console.width, plain=plain), soft_wrap=True)

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import Device, TaskFile, model_or_bundled, named_paths, own_task
+from jumok.cli.arguments import Device, TaskFile, decoding_option, model_or_bundled, named_paths, own_task
 from jumok.cli.output import say
-from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, MissingExtraError
 
 
@@ -40,7 +39,7 @@ def serve(
     max_image_bytes: Annotated[int, Option(min=1, help="Largest image file, in bytes.")] = 5 << 20,
     max_texts: Annotated[int, Option(min=1, help="Largest number of texts in a request.")] = 64,
     max_characters: Annotated[int, Option(min=1, help="Longest text, in characters.")] = 5000,
-    max_beam: Annotated[int, Option(min=1, max=WIDEST, help="Largest beam size.")] = 32,
+    max_beam: Annotated[int, decoding_option("beam", "Largest beam size.")] = 32,
     max_queue: Annotated[
         int, Option(min=1, help="Texts and images that may wait; beyond this number, the server answers 503.")
     ] = 1024,
@@ -75,10 +74,9 @@ def serve(
         seconds=max_seconds,
     )
     folders = dict(named_paths(models or [str(model_or_bundled(None))]))
-    if task is not None and len(folders) > 1:
-        raise ArgumentError(f"--task {task} is for one model; leave it out with several")
+    own = own_task(task, models=len(folders))
     with listen(host, port) as listening:
-        loaded = load_models(folders, device=device, task=own_task(task))
+        loaded = load_models(folders, device=device, task=own)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
         app = create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
         config = server_config(app, seconds=max_seconds, connections=max_connections, proxies=proxies)

@@ -8,12 +8,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import TaskFile, named_folder, own_task
 from jumok.cli.output import print_json, say
 from jumok.errors import ArgumentError
 from jumok.screen import prints_messages
-from jumok.tasks.run import prepare_data
-from jumok.tasks.run import train as train_model
 
 
 def train(
@@ -48,7 +47,8 @@ def train(
     if prepare_only:
         _prepare(recipe, set_ or (), out, task, device, resume=resume, json=json)
         return
-    run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device, task=own_task(task))
+    overrides = set_ or ()
+    run = library.run.train(recipe, overrides=overrides, out=out, resume=resume, device=device, task=own_task(task))
     if not prints_messages():
         sys.exit(run.stopped == "interrupted")
     if json:
@@ -72,7 +72,7 @@ def _prepare(
 ) -> None:
     if resume:
         raise ArgumentError("--resume continues a run, whose data are prepared already; leave out --prepare-only")
-    data = prepare_data(recipe, overrides=overrides, out=out, device=device, task=own_task(task))
+    data = library.run.prepare_data(recipe, overrides=overrides, out=out, device=device, task=own_task(task))
     if not prints_messages():
         return
     if json:

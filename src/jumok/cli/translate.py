@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.analysis import draw
+import jumok
+from jumok.cli import library
 from jumok.cli.arguments import (
     BUNDLED_HELP,
     Beam,
@@ -33,6 +34,7 @@ from jumok.cli.arguments import (
     TopK,
     TopP,
     check_picture_kind,
+    decoding_option,
     model_or_bundled,
     named_folder,
     sampling_settings,
@@ -40,15 +42,9 @@ from jumok.cli.arguments import (
 )
 from jumok.cli.output import print_json, say
 from jumok.cli.streams import is_live, is_typed, live_groups
-from jumok.data import read_lines
-from jumok.data.terms import read_terms
-from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
-from jumok.files import STDIN, check_place
-from jumok.model_folder import is_model_file
+from jumok.files import STDIN, check_place, read_lines
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, load
-from jumok.tasks.translator import Translation, Translator
 
 
 def translate(
@@ -61,7 +57,7 @@ def translate(
     to_language: ToLanguage = None,
     beam: Beam = None,
     n_best: Annotated[
-        int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")
+        int, decoding_option("beam", "Number of translations per line, tab-separated with their scores.")
     ] = 1,
     length_penalty: LengthPenalty = None,
     min_length: MinLength = None,
@@ -98,15 +94,15 @@ def translate(
     """Translate one text per line; line n of the output belongs to line n of the input."""
     if attention is not None:
         check_place(attention)
-    if format not in draw.FORMATS:
-        raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(draw.FORMATS)}")
+    if format not in (formats := library.draw.FORMATS):
+        raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(formats)}")
     check_picture_kind(format)
     older_maps = set() if attention is None else _saved_maps(attention)
     models, file = _models_and_file(arguments or [])
     source = _source(models[0] if models else None, file, source)
-    required = None if terms is None else read_terms(terms)
-    its_task = task_or(TRANSLATION, task, models=len(models))
-    translator: Translator = load(models or model_or_bundled(None), device=device, task=its_task)
+    required = None if terms is None else library.terms.read_terms(terms)
+    its_task = task_or(library.tasks.TRANSLATION, task, models=len(models) or 1)
+    translator = library.tasks.load(models or model_or_bundled(None), device=device, task=its_task)
     translator = translator.between(from_language, to_language)
     # At a terminal a bar would appear between the lines that are typed or printed.
     with_bars = not is_typed(source) and not sys.stdout.isatty()
@@ -187,23 +183,23 @@ def _show_group(bars: ProgressBars) -> Callable[[range, float], None]:
     return show
 
 
-def _draw(translation: Translation, folder: Path, name: str, format: str) -> list[Path]:
+def _draw(translation: "jumok.Translation", folder: Path, name: str, format: str) -> list[Path]:
     """Save the map of a line, or the maps of its parts."""
     maps = translation.attention_maps()
     names = [name] if len(maps) == 1 else [f"{name}-{part}" for part in range(1, len(maps) + 1)]
     paths = [folder / f"{name}.{format}" for name in names]
     for path, shown in zip(paths, maps, strict=True):
-        draw.save(shown, path)
+        library.draw.save(shown, path)
     return paths
 
 
 def _saved_maps(folder: Path) -> set[Path]:
     """The attention maps in a folder, in any format."""
-    kinds = "|".join(kind for kind in draw.FORMATS if kind != "txt")  # 0001.txt may be the user's own
+    kinds = "|".join(kind for kind in library.draw.FORMATS if kind != "txt")  # 0001.txt may be the user's own
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
 
 
-def _print(translation: Translation, n_best: int, json: bool) -> None:
+def _print(translation: "jumok.Translation", n_best: int, json: bool) -> None:
     best = translation.n_best or (translation,)
     if json:
         outputs = [{"text": output.text, **_scores(output)} for output in best]
@@ -216,7 +212,7 @@ def _print(translation: Translation, n_best: int, json: bool) -> None:
         print(translation.text, flush=True)
 
 
-def _scores(output: Translation) -> dict[str, float]:
+def _scores(output: "jumok.Translation") -> dict[str, float]:
     """The scores of an output by name, rounded; the last is the one that orders several."""
     scores = {"score": output.score} | ({} if output.expected_chrf is None else {"expected_chrf": output.expected_chrf})
     return {name: round(score, 4) for name, score in scores.items()}
@@ -233,7 +229,8 @@ def _source(model: Path | None, file: str | None, source: str) -> str:
             "- is not a model folder; the first argument is the model, and standard input is read unless a file is "
             "named: jumok translate [MODEL] [FILE]"
         )
-    if model is not None and isfile(model) and not is_model_file(model):  # a file of a model is refused when loaded
+    # A file of a model is refused when it is loaded.
+    if model is not None and isfile(model) and not library.model_folder.is_model_file(model):
         raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
     if model is not None and " " in str(model) and not isdir(model):
         raise ArgumentError(

@@ -81,7 +81,8 @@ def _bad_value(error: Any, param: Any) -> str:
     valid = _valid_values(param)
     if errors and valid:
         return f"{_name(param)} must be {valid}, but it is {_quoted(errors[0]['input'])}"
-    return f"{_name(param)}: {error.message.rstrip('.')}"
+    message = error.message.rstrip(".")
+    return f"{_name(param)}{' ' if message.startswith('must be ') else ': '}{message}"
 
 
 def _valid_values(param: Any) -> str | None:

@@ -13,6 +13,8 @@ Engine = Literal["auto", "jumok", "ctranslate2"]
 Precision = Literal["float32", "int8"]
 """Precisions of decoding on a CPU."""
 SearchPrecision = Literal["auto", "float32", "fp16", "bf16", "int8"]
+Quantization = Literal["float32", "int8", "int8_float32", "int16", "float16"]
+"""Precisions of a model for CTranslate2."""
 
 WIDEST = 1000
 """Largest beam; with thousands of hypotheses a single line takes minutes."""
@@ -81,6 +83,12 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
             hint = setting_hint(name, "decoding") or nearest(name, known)
             raise ArgumentError(f"{name[:60]} is not a setting of decoding{hint}")
     given = {name: value for name, value in settings.items() if value is not None}
+    if type(given.get("mbr")) is int:
+        number = given["mbr"]
+        raise ArgumentError(
+            f"mbr = {number} must be True or False; the number of outputs to choose from is the beam, or the samples: "
+            f"mbr=True, beam={number}"
+        )
     config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
     if config.samples and config.engine == "ctranslate2":
         raise ArgumentError('engine = "ctranslate2", but samples are drawn by jumok\'s own engine; use engine = "auto"')

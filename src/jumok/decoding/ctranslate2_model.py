@@ -5,13 +5,14 @@ become one, as the engine wants them, and positions become a table.
 """
 
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from jumok.data import BOS, EOS, PAD, UNK, TokenizerPair
+from jumok.decoding.config import Quantization
 from jumok.errors import ConfigError, ModelError
 from jumok.layers import MultiHeadAttention
 from jumok.layers.positions import sinusoids
@@ -21,7 +22,6 @@ from jumok.models.transformer.config import TransformerConfig
 from jumok.models.transformer.decoder import TransformerDecoder
 from jumok.models.transformer.encoder import TransformerEncoder
 
-Quantization = Literal["float32", "int8", "int8_float32", "int16", "float16"]
 POSITIONS = 4096
 """Longest sequence of an exported model with sinusoidal positions."""
 NEVER = -1e9

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 from re import fullmatch
-from typing import Literal
 
-from jumok.decoding.ctranslate2_model import Quantization, write_model
+from jumok.decoding.config import Quantization
+from jumok.decoding.ctranslate2_model import write_model
 from jumok.errors import ArgumentError, DataError, ModelError, first_line
-from jumok.exchange import to_hugging_face, to_onnx
+from jumok.exchange import Format, to_hugging_face, to_onnx
 from jumok.exchange.hugging_face import CONFIG, read_json
 from jumok.exchange.joeynmt import CONFIG as YAML
 from jumok.exchange.joeynmt import read_joeynmt
@@ -15,7 +15,7 @@ from jumok.exchange.marian import MarianFolder
 from jumok.exchange.opennmt import read_opennmt
 from jumok.files import check_place
 from jumok.model_folder import RECIPE, WEIGHTS
-from jumok.tasks import TRANSLATION
+from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import TrainedTranslator
 
 READ = (
@@ -25,11 +25,15 @@ READ = (
 CONVERT = (
     "convert it to a folder of Hugging Face with transformers' convert_marian_to_pytorch.py, and import that folder"
 )
-Format = Literal["ctranslate2", "onnx", "marian-hf", "hf"]
 
 
 def export_model(
-    folder: str | Path, out: str | Path, *, to: Format = "ctranslate2", quantization: Quantization = "float32"
+    folder: str | Path,
+    out: str | Path,
+    *,
+    to: Format = "ctranslate2",
+    quantization: Quantization = "float32",
+    task: TranslationTask = TRANSLATION,
 ) -> str:
     """Write the translation model in `folder` to the new folder `out`, in the format of another toolkit.
 
@@ -39,7 +43,7 @@ def export_model(
     check_place(out)
     if out.exists() and any(out.iterdir()):
         raise ModelError(f"{out} is not empty; export into a new folder")
-    trained = TRANSLATION.load(folder, device="cpu").trained
+    trained = task.load(folder, device="cpu").trained
     if to == "ctranslate2":
         write_model(trained.model, trained.tokenizers, out, quantization=quantization)
         return "ctranslate2.Translator"

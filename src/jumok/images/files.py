@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Fit = Literal["crop", "stretch"]
 Pixels = UInt8[np.ndarray, "height width 3"]
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """The formats that are decoded; some others could run programs, as PostScript does."""
 MOST_BYTES = 200_000_000

@@ -7,6 +7,7 @@ narrowest bandwidth that reaches it, 1 and dᵖ separately, and running sums giv
 
 import math
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import NamedTuple
 
 import torch
@@ -14,8 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.attention.distance_scores import rounded_squares
+from jumok.progress import ProgressBars, progress
 from jumok.regression.nearby import predict_nearby
-from jumok.regression.smoother import Smoother, SortedSmoother, progress, with_progress
+from jumok.regression.smoother import Smoother, SortedSmoother
 from jumok.regression.sums import (
     TILE,
     DistanceTile,
@@ -106,7 +108,7 @@ def learn(
     descent = torch.optim.LBFGS(
         [log_factor], max_iter=DESCENTS, max_eval=EVALUATIONS, tolerance_grad=1e-8, line_search_fn="strong_wolfe"
     )
-    parts = smoother.chunks(rows)
+    parts, evaluations = smoother.chunks(rows), count(1)
 
     @torch.enable_grad()
     def closure() -> float:
@@ -118,12 +120,12 @@ def learn(
             error = _squared_errors(replace(smoother, bandwidth=bandwidth), part) / len(rows)
             (error / spread).backward()  # type: ignore[no-untyped-call]
             total += error.item()
-            advance()
+        bars.show_share("learning the bandwidth", next(evaluations) / EVALUATIONS)
         if total < best.error:
             best = Chosen(bandwidth.detach(), total)
         return total / spread
 
-    with progress("learning the bandwidth", EVALUATIONS * len(parts), enabled=verbose) as advance:
+    with ProgressBars(show=verbose) as bars:
         descent.step(closure)  # type: ignore[no-untyped-call]
     return best
 
@@ -214,7 +216,7 @@ def _errors_by_passes(
 ) -> list[float]:
     """As `loo_errors`, for one bandwidth after another."""
     errors, parts = [], smoother.chunks(rows)
-    for bandwidth in with_progress(grid.bandwidths, "leaving points out", enabled=verbose):
+    for bandwidth in progress(grid.bandwidths, "leaving points out", len(grid.bandwidths), show=verbose):
         tried = replace(smoother, bandwidth=smoother.bandwidth * bandwidth)
         if order is not None:
             found = predict_nearby(tried, smoother.x[rows], order, rows)
@@ -233,7 +235,8 @@ def loo_errors(
     # The sums of all bandwidths, a number for each query and value, are to take no more than a tile.
     held = of_device(TILE, rows) // (grid.count * len(smoother.points.values))
     size = max(1, min(smoother.block_size(len(rows)), held))
-    for places in with_progress(query_places(smoother.points, rows, size), "leaving points out", enabled=verbose):
+    blocks = query_places(smoother.points, rows, size)
+    for places in progress(blocks, "leaving points out", len(blocks), show=verbose):
         queries = QueryBlock(smoother.points.blocks.x[places], places)
         found = leave_one_out(queries, smoother.points, smoother.kernel, grid)
         total += (found - smoother.points.values[:-1, places].mT).square().sum((1, 2))

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.regression.smoother import Smoother, SortedSmoother, with_progress
+from jumok.progress import progress
+from jumok.regression.smoother import Smoother, SortedSmoother
 from jumok.regression.sums import (
     PointBlocks,
     QueryBlock,
@@ -39,7 +40,7 @@ def predict_nearby(
     queries = PointBlocks.of(query / by, sorted_points.block_size(len(query)))
     places = None if own is None else points.blocks.place[own]
     keep_memory(query.device)
-    for block in with_progress(range(queries.count), "predicting", enabled=verbose):
+    for block in progress(range(queries.count), "predicting", queries.count, show=verbose):
         rows = queries.order[block * queries.size : (block + 1) * queries.size]
         near = _near(sorted_points, queries.low[block], queries.high[block])
         lost = _fill(y, smoother.among(near), query, rows[rows < len(query)], near, own)

@@ -1,11 +1,8 @@
 """ŷ(x) = Σ α(x, xᵢ) yᵢ on tensors: kernel regression as attention over the training points, a few queries at a time."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +10,7 @@ from torch import Tensor
 
 from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.distance_scores import distances, unit_of
+from jumok.progress import progress
 from jumok.regression import gpu
 from jumok.regression.sums import (
     FEWEST_QUERIES,
@@ -26,42 +24,6 @@ from jumok.regression.sums import (
     nearest_sums,
     of_device,
 )
-
-Item = TypeVar("Item")
-
-PATIENCE = 2.0
-"""Seconds of work before a progress bar appears."""
-
-
-@contextmanager
-def progress(what: str, total: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
-    """Give a function to call after each of `total` pieces of work; the bar appears after PATIENCE seconds."""
-    if not enabled:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    started = time.monotonic()
-    with Progress(console=Console(stderr=True), disable=True) as bar:
-        task = bar.add_task(what, total=total)
-
-        def advance() -> None:
-            if bar.disable and time.monotonic() - started > PATIENCE:
-                bar.disable = False
-                bar.start()
-            bar.update(task, advance=1)
-
-        yield advance
-        bar.update(task, completed=total)
-
-
-def with_progress(items: Sequence[Item], what: str, *, enabled: bool) -> Iterator[Item]:
-    """Yield the items, with a progress bar once they have taken more than PATIENCE seconds."""
-    with progress(what, len(items), enabled=enabled) as advance:
-        for item in items:
-            yield item
-            advance()
 
 
 def stretch(bandwidth: Float[Tensor, "*#dim"]) -> Float[Tensor, "*#dim"]:
@@ -160,7 +122,8 @@ class SortedSmoother:
         keep_memory(query.device)
         queries = PointBlocks.of(query, self.block_size(len(query)))
         found = query.new_empty(len(queries.x), len(self.points.values) + more, dtype=torch.float64)
-        for start in with_progress(range(0, queries.points, queries.size), what, enabled=verbose):
+        blocks = range(0, queries.points, queries.size)
+        for start in progress(blocks, what, len(blocks), show=verbose):
             rows = slice(start, min(start + queries.size, queries.points))
             found[rows] = compute(QueryBlock(queries.x[rows], None))
         return queries.of_points(found)
@@ -250,7 +213,7 @@ class Smoother:
         if self.kernel == "constant" and self.is_plain:
             return y.copy_(self(query[:1]))
         parts = self.chunks(torch.arange(len(query), device=query.device))
-        for part in with_progress(parts, "predicting", enabled=verbose):
+        for part in progress(parts, "predicting", len(parts), show=verbose):
             y[part] = self(query[part])
         return y
 

@@ -14,7 +14,8 @@ from jumok.serve.models import ServedModel, Source
 from jumok.serve.queue import CancelCheck
 from jumok.tasks.captioner import Caption, Captioner
 from jumok.tasks.text_generator import TextGenerator
-from jumok.tasks.translator import Translation, Translator, join_parts
+from jumok.tasks.translated_text import Translation, join_parts
+from jumok.tasks.translator import Translator
 
 
 class SearchWatcher:

@@ -15,8 +15,8 @@ from jumok.data.word_links import Link, format_word_links
 from jumok.serve.models import ServedModel
 from jumok.tasks.captioner import Caption
 from jumok.tasks.results import Languages
+from jumok.tasks.translated_text import Translation
 from jumok.tasks.translation_warnings import WarningKind
-from jumok.tasks.translator import Translation
 
 SCORE_DIGITS = 4
 """Later digits depend on the other texts of a batch, because sums of other shapes round differently."""

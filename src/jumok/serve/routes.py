@@ -37,7 +37,7 @@ from jumok.serve.messages import (
 from jumok.serve.models import ServedModel
 from jumok.serve.service import Service
 from jumok.serve.stream import open_stream, send_events
-from jumok.tasks.translator import Translation
+from jumok.tasks.translated_text import Translation
 
 STATUSES = {
     400: "The body is not JSON.",

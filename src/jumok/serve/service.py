@@ -20,7 +20,8 @@ from jumok.serve.models import ServedModel, find_model
 from jumok.serve.queue import Job
 from jumok.tasks.captioner import Caption, Captioner
 from jumok.tasks.results import ANY, Languages
-from jumok.tasks.translator import Translation, Translator
+from jumok.tasks.translated_text import Translation
+from jumok.tasks.translator import Translator
 
 MAX_IMAGE_SIDE = 1024
 """Larger images are reduced to so many pixels, so that a queue of them fits into memory."""

@@ -16,12 +16,13 @@ from jumok.tasks.captioner import Captioner
 from jumok.tasks.captioning import CAPTIONING, CaptioningTask
 from jumok.tasks.ensembles import read_ensemble
 from jumok.tasks.node_classification import NODE_CLASSIFICATION, NodeClassificationTask, NodeClassifier
+from jumok.tasks.results import MapOptions
 from jumok.tasks.task import Task, read_trained
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import Translator
 
-__all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION"]
-__all__ += ["load", "load_trained", "make_recipe", "read_recipe", "read_task", "task_of"]
+__all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION", "MapOptions"]
+__all__ += ["load", "load_predictor", "load_trained", "make_recipe", "read_recipe", "read_task", "task_of"]
 
 TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
 
@@ -43,7 +44,7 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | Iterable[str] =
     return parse_recipe(cls, tables, parse_overrides(overrides), origin=path, variables=variables)
 
 
-Folders: TypeAlias = "str | Path | Sequence[str | Path]"
+Folders: TypeAlias = str | Path | Sequence[str | Path]
 """A model folder, or those of an ensemble."""
 
 
@@ -63,12 +64,19 @@ def load(folder: Folders = BUNDLED, *, device: str = "auto", task: Task[Any, Any
     Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
     A list of folders is an ensemble: a Translator that predicts the mean of what several models predict.
     """
+    return load_predictor(folder, device=device, task=task)[1]
+
+
+def load_predictor(
+    folder: Folders, *, device: str = "auto", task: Task[Any, Any] | None = None
+) -> tuple[Task[Any, Any], Any]:
+    """The task of a model folder or of those of an ensemble, and what `load` returns for it."""
     if isinstance(folder, Collection) and not isinstance(folder, str):
         if len(folder) != 1:
-            return TRANSLATION.predictor(read_ensemble(folder, find_device(device)))
+            return TRANSLATION, TRANSLATION.predictor(read_ensemble(folder, find_device(device)))
         (folder,) = folder
     task, trained = load_trained(folder, find_device(device), task=task)
-    return task.predictor(trained, folder)
+    return task, task.predictor(trained, folder)
 
 
 def load_trained(

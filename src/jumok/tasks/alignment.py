@@ -1,10 +1,10 @@
 """Word alignment with trained models: which layer and head to align with, and the links of sentence pairs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
-from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAligner, turned
+from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAligner, aligned, turned
 from jumok.analysis.alignment.error_rate import Gold, read_gold
 from jumok.analysis.alignment.head_choice import (
     SAMPLE,
@@ -14,11 +14,15 @@ from jumok.analysis.alignment.head_choice import (
     guided_head,
     links_by_head,
 )
+from jumok.analysis.alignment.statistical import ROUNDS, THRESHOLD, align_text
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
+from jumok.analysis.alignment.word_pairs import LONGEST, is_long
 from jumok.analysis.maps.attention_map import resolve_index
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Pair, corpus_pairs
+from jumok.data.word_links import Link
 from jumok.errors import ArgumentError, DataError
+from jumok.files import is_same_file
 from jumok.tasks.results import ANY, Languages
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import TrainedTranslator
@@ -28,6 +32,20 @@ Development = tuple[Sequence[Pair], Sequence[Gold]]
 
 NAMES = {"char": "letters", "word": "words"}
 """What the tokens of a tokenizer are."""
+
+OPTION_NAMES = {"languages": "--from or --to", "dev": "--dev-source"}
+"""The options of `jumok align` that are not called like those of `align`."""
+
+
+class Alignment(NamedTuple):
+    """The word alignment of a sentence pair."""
+
+    source: list[str]
+    target: list[str]
+    """The words of both sides; the tokens of the model if `of_tokens`."""
+    links: set[Link]
+    """Numbers of a source word and of a target word that correspond, counted from 0."""
+    of_tokens: bool = False
 
 
 class AlignmentOptions(NamedTuple):
@@ -46,21 +64,83 @@ class AlignmentOptions(NamedTuple):
     tag: str | None = None
     """A tag of the model in front of every source; one of opposite direction gets none."""
 
-    def check(self) -> None:
-        """Refuse unknown methods before anything is loaded."""
-        for option, known in (("links", Extraction), ("symmetrise", Join)):
-            if getattr(self, option) not in get_args(known):
-                raise ArgumentError(f"--{option} {getattr(self, option)!r} is not one of {', '.join(get_args(known))}")
-
     @property
     def extraction(self) -> tuple[Extraction, float]:
         """The method and the threshold that turn the weights of one direction into links."""
         return cast(Extraction, self.links), 0.2 if self.threshold is None else self.threshold
 
 
+def align(
+    pairs: Iterable[tuple[str, str]],
+    model: str | Path | None = None,
+    *,
+    reverse: str | Path | None = None,
+    dev: Development | None = None,
+    device: str = "auto",
+    task: TranslationTask | None = None,
+    say: Callable[[str], None] = lambda message: None,
+    watch: Watch = unwatched,
+    **options: Any,
+) -> Iterator[Alignment]:
+    """The word alignment of every pair of a text and its translation, in their order.
+
+    The links come from the attention of the model in the folder `model`, and of one of the opposite direction,
+    `reverse`. Without a model, they are learnt from the pairs alone, all of them together. Options are the fields of
+    `AlignmentOptions`; layer and head are chosen on a sample of the pairs by default, or on `dev`, pairs with gold
+    links. `say` gets messages such as that choice.
+    """
+    check_options(model, {"reverse": reverse, "dev": dev, "task": task, **options})
+    how = AlignmentOptions(**{name: value for name, value in options.items() if value is not None})
+    texts = [Pair(*pair) for pair in pairs]
+    if model is None:
+        links = _align_text(texts, THRESHOLD if how.threshold is None else how.threshold, say)
+        units = ((pair.source.split(), pair.target.split(), False) for pair in texts)
+    else:
+        where: dict[str, Any] = {"device": device, "task": task or TRANSLATION, "say": say, "watch": watch}
+        aligner = make_aligner(model, reverse, how, texts, dev=dev, **where)
+        links = aligned(aligner, texts)
+        units = ((*aligner.units(pair), aligner.tokens) for pair in texts)
+    both = zip(units, watch(links, "aligning", len(texts)), strict=True)
+    return (Alignment(source, target, found, of_tokens) for (source, target, of_tokens), found in both)
+
+
+def check_options(model: str | Path | None, options: Mapping[str, Any]) -> None:
+    """Refuse options of `align` that are unknown, have no effect or contradict each other."""
+    given = {name: value for name, value in options.items() if value not in (None, ANY)}
+    if given.get("tokens") is False:  # words are the default
+        del given["tokens"]
+    for name, known in (("links", Extraction), ("symmetrise", Join)):
+        if name in given and given[name] not in get_args(known):
+            raise ArgumentError(f"--{name} {given[name]!r} is not one of {', '.join(get_args(known))}")
+    if model is None:
+        if unused := next((name for name in given if name != "threshold"), None):
+            option = OPTION_NAMES.get(unused, f"--{unused}")
+            raise ArgumentError(f"{option} needs a model; name its folder first: jumok align MODEL {option} …")
+        return
+    by_product = given.get("symmetrise") == "product"
+    if "symmetrise" in given and "reverse" not in given:
+        raise ArgumentError("--symmetrise combines two directions; name a model of the other one: --reverse FOLDER")
+    if "links" in given and by_product:
+        raise ArgumentError("--links applies to one direction, but --symmetrise product joins both; leave it out")
+    if "threshold" in given and given.get("links") != "threshold" and not by_product:
+        raise ArgumentError("--threshold applies only to --links threshold and --symmetrise product; leave it out")
+    if "reverse" in given and is_same_file(Path(model), Path(given["reverse"])):
+        raise ArgumentError(
+            f"--reverse {given['reverse']} is the model itself, of the same direction; name one that was trained on "
+            "the same text with source and target exchanged, or leave --reverse out"
+        )
+
+
+def _align_text(pairs: Sequence[Pair], threshold: float, say: Callable[[str], None]) -> Iterator[set[Link]]:
+    if long := [number for number, pair in enumerate(pairs, start=1) if is_long(pair)]:
+        lines = f"line {long[0]} has" if len(long) == 1 else f"line {long[0]} and {len(long) - 1:,} more have"
+        say(f"{lines} more than {LONGEST} words on a side and no links; split them to align them")
+    yield from align_text(pairs, threshold=threshold, tell=lambda done: say(f"round {done} of {sum(ROUNDS)}"))
+
+
 def make_aligner(
-    model: Path,
-    reverse: Path | None,
+    model: str | Path,
+    reverse: str | Path | None,
     options: AlignmentOptions,
     pairs: Sequence[Pair],
     *,
@@ -74,7 +154,6 @@ def make_aligner(
 
     Both models are those of `task`.
     """
-    options.check()
     translator = task.load(model, device=device).between(*options.languages)
     forward, tag = translator.trained, "" if options.tag is None else translator.tag_named(options.tag)
     if options.tokens is None:

@@ -25,7 +25,8 @@ from jumok.data.filters import FilterReport
 from jumok.decoding.exported import weights_digest
 from jumok.errors import ArgumentError, DataError
 from jumok.files import MOST_JSON, atomic_write, parse_json, read_plain, sync_folder
-from jumok.tasks.translator import TellProgress, Translation, Translator
+from jumok.tasks.translated_text import Translation
+from jumok.tasks.translator import TellProgress, Translator
 
 SUFFIX = ".tsv"
 RATIO_FROM = 10

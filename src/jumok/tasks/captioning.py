@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from os.path import exists
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +25,7 @@ from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
 from jumok.tasks.captioning_scores import DECODING, score_captioner
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
+from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
@@ -50,7 +52,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     own_sections = frozenset({"images", "augment"})
     model_sections: ClassVar = ("encoder", "decoder")
     trained = TrainedCaptioner
-    reads = "image"
+    map_example = "image.jpg (a caption of your own is given with --target)"
     evaluation_options = frozenset({"source", "reference", "metrics", "tokenize", "lowercase", *DECODING, "save"})
     map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 
@@ -172,6 +174,13 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     def input_files(self, recipe: CaptionRecipe) -> list[str]:
         """Images and captions."""
         return [path for path in (recipe.images.path, recipe.images.captions) if path]
+
+    def map_source(self, given: MapSource) -> str:
+        """The path of an image."""
+        image = super().map_source(given)
+        if not exists(image):
+            self.refuse_source(given, f"there is no image {image};")
+        return image
 
     def map(self, predictor: Captioner, source: str, options: MapOptions) -> MappedOutput:
         """The model's own caption of an image, or the given one, and its map."""

@@ -10,8 +10,8 @@ from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_
 from jumok.images.pointing import Pointing, pointing
 from jumok.images.scenes import scenes
 from jumok.tasks.captioner import Captioner
-from jumok.tasks.evaluation import TOKENIZE, score_table
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, Table, write_outputs
+from jumok.tasks.translation_scores import TOKENIZE, score_table
 
 METRICS = ("bleu", "cider", "meteor", "chrf", "ter")
 """The usual scores of captions."""

@@ -11,8 +11,8 @@ from jumok.analysis.scores.length_bands import EDGES, Band, join_texts, score_ba
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
-from jumok.tasks import TRANSLATION
-from jumok.tasks.evaluation import read_test_set
+from jumok.tasks.translation import TRANSLATION, TranslationTask
+from jumok.tasks.translation_scores import read_test_set
 
 CHART_KINDS = (".svg", ".png", ".pdf")
 
@@ -55,14 +55,15 @@ def gradient_by_distance(
     sentences: int = 500,
     untrained: bool = False,
     device: str = "auto",
+    task: TranslationTask = TRANSLATION,
     watch: Watch = unwatched,
 ) -> dict[str, list[GradientReach]]:
     """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
     curves = {}
     for name, folder in models.items():
-        model, recipe, tokenizers, _ = TRANSLATION.load(folder, device=device).trained
+        model, recipe, tokenizers, _ = task.load(folder, device=device).trained
         if untrained:
-            model = TRANSLATION.new_model(recipe, tokenizers).to(next(model.parameters()).device)
+            model = task.new_model(recipe, tokenizers).to(next(model.parameters()).device)
         batches = list(batches_of(tokenizers, sources, references, shortest=shortest, most=sentences))
         gradients = list(relative_gradients(model, watch(batches, f"gradients of {name}", len(batches))))
         curves[name] = reach_by_distance(gradients, ends=ends, shortest=shortest)
@@ -76,12 +77,13 @@ def speed_by_length(
     tokens: int = 2048,
     repeats: int = 5,
     device: str = "auto",
+    task: TranslationTask = TRANSLATION,
     watch: Watch = unwatched,
 ) -> dict[str, list[StepTime]]:
     """The time of a training step and of a decoded token at each length, for every model."""
     curves = {}
     for name, folder in models.items():
-        model = TRANSLATION.load(folder, device=device).trained.model
+        model = task.load(folder, device=device).trained.model
         times = step_times(model, lengths, tokens=tokens, repeats=repeats)
         curves[name] = list(watch(times, f"timing {name}", len(lengths)))
     return curves

@@ -28,6 +28,7 @@ from jumok.model_folder import ModelFolder
 from jumok.progress import progress
 from jumok.screen import to_screen
 from jumok.tasks.describe import network_in_words
+from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import GraphRecipe, GraphTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput, Table, write_outputs
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
@@ -117,7 +118,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
     model_sections: ClassVar = ("network",)
     trained = TrainedGraph
     unit = "node"
-    reads = "node"
+    map_example = "--node 0"
     evaluation_options = frozenset({"save"})
     map_options = frozenset({"layer", "head"})
     draws_curve = False  # a picture would take longer than the steps between two validations
@@ -258,6 +259,12 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
     def input_files(self, recipe: GraphRecipe) -> list[str]:
         """Nodes and edges."""
         return [path for path in (recipe.graph.path, recipe.graph.nodes, recipe.graph.edges) if path]
+
+    def map_source(self, given: MapSource) -> str:
+        """The number or name of a node."""
+        if given.node is None:
+            self.refuse_source(given, "no node is named, and")
+        return given.node
 
     def map(self, predictor: NodeClassifier, source: str, options: MapOptions) -> MappedOutput:
         """The attention of a node, given by its number or name, and of its neighbours."""

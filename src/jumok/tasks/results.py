@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
-from jumok.analysis.scores.metrics import Watch
+from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.pairs import Columns
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
@@ -75,7 +75,7 @@ class EvaluationOptions(CommandOptions):
     compare: tuple[tuple[str, Path], ...] = ()
     """Names and paths of other systems: model folders or files of outputs."""
     report: Path | None = None
-    """The page that will be written about the result."""
+    """The page that will be written about the result, by its `write_report`."""
     kind: MapKind = "cross"
     """The attention that the page shows."""
     save: Path | None = None
@@ -98,8 +98,16 @@ class EvaluationResult:
     values: Mapping[str, Any]
     """The numbers, for JSON."""
     tables: Sequence[Table]
-    write_report: Callable[[Path, Watch], None] | None = None
-    """Writes an HTML page about the result."""
+    page: Callable[[Watch], str] | None = None
+    """Makes an HTML page about the result."""
+
+    def write_report(self, path: str | Path, *, watch: Watch = unwatched) -> None:
+        """Write an HTML page: curves, attention, good and bad cases."""
+        if self.page is None:
+            raise ArgumentError("there is no report about this model; reports are about translations")
+        page = self.page(watch)
+        with atomic_write(path) as file:
+            file.write(page.encode(errors="replace"))
 
 
 @dataclass(frozen=True, kw_only=True)

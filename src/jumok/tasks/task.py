@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -26,6 +26,7 @@ from jumok.model_folder import (
 from jumok.models.memory_check import Build
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
 from jumok.recipe import parse_recipe, sections, write_recipe
+from jumok.tasks.map_source import MapSource
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.training.loss import BatchSource, Loss
 from jumok.training.progress import Report
@@ -91,8 +92,8 @@ class Task(ABC, Generic[R, A]):
     """What progress counts."""
     draws_curve: ClassVar[bool] = True
     """Whether a run draws curve.png after every validation."""
-    reads: ClassVar[Literal["text", "image", "node", ""]] = ""
-    """What `jumok look` gives to a model; "" for a task without attention maps."""
+    map_example: ClassVar[str] = "..."
+    """What to write behind the model in `jumok look`, such as image.jpg."""
     evaluation_options: ClassVar[frozenset[str]] = frozenset()
     map_options: ClassVar[frozenset[str]] = frozenset()
     """The options of `jumok evaluate` and `jumok look` that the task uses; the commands refuse the others."""
@@ -188,6 +189,18 @@ class Task(ABC, Generic[R, A]):
     def input_files(self, recipe: R) -> list[str]:
         """The files that a recipe names, which `jumok evaluate` must not overwrite."""
         return []
+
+    def map_source(self, given: MapSource) -> str:
+        """What to show, from what `jumok look` is given; an ArgumentError if the task cannot show that."""
+        if given.node is not None:
+            self.refuse_source(given, "--node is for graph models, and")
+        if given.text is None:
+            self.refuse_source(given, "nothing is named to look at, and")
+        return given.text
+
+    def refuse_source(self, given: MapSource, reason: str) -> NoReturn:
+        """Raise an ArgumentError with the reason, what the model does, and what to write."""
+        raise ArgumentError(f"{reason} {given.model} {self.does}; write: jumok look {given.model} {self.map_example}")
 
     def map(self, predictor: Any, source: str, options: MapOptions) -> MappedOutput:
         """The attention of a model for a source given on the command line, for `jumok look`."""

@@ -29,11 +29,12 @@ from jumok.models.memory_check import check_memory
 from jumok.models.weights import check_fit, load_weights, weights_of, with_new_rows
 from jumok.settings import with_defaults
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
-from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
+from jumok.tasks.map_source import MapSource, text_to_map
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.tasks.task import RunContext, Task, TaskData, freeze, frozen_elsewhere, parameters, parts_with_weights
 from jumok.tasks.text_generator import with_metric
+from jumok.tasks.translation_scores import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss, perplexity
@@ -79,7 +80,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     own_sections = frozenset({"data", "filter"})
     model_sections: ClassVar = ("encoder", "decoder")
     trained = TrainedTranslator
-    reads = "text"
+    map_example = '"text"'
     evaluation_options = frozenset(option.name for option in fields(EvaluationOptions))
     map_options = frozenset(option.name for option in fields(MapOptions))
 
@@ -326,6 +327,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     def input_files(self, recipe: TranslationRecipe) -> list[str]:
         """The text to train and to validate on."""
         return recipe.data.files()
+
+    def map_source(self, given: MapSource) -> str:
+        """A text, or a line of standard input."""
+        return text_to_map(given) if given.node is None else super().map_source(given)
 
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""

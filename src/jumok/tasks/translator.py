@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from dataclasses import replace
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -21,20 +21,19 @@ from jumok.data.tokenizer import known_tags
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
+from jumok.decoding.consensus import by_expected_chrf, by_mean_reciprocal_rank, total
 from jumok.decoding.constrained import FULL_BANKS
 from jumok.decoding.long_lines import PartLimits, split_text
-from jumok.decoding.mbr import by_expected_chrf, total
-from jumok.decoding.patterns import Constraints, PatternMaker, TextPattern
 from jumok.decoding.precision import search
 from jumok.decoding.sampling import sample_outputs
-from jumok.decoding.vote import by_mean_reciprocal_rank
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.recipes import TranslationRecipe
+from jumok.tasks.required_text import RequiredText, SourcePart
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
-from jumok.tasks.translation_warnings import WarningKind, translation_warnings
+from jumok.tasks.translated_text import TranslatedPart, Translation
 
 STRETCH = 2
 """A single sentence is not split up to this many times the length a model was trained on, if it has the positions."""
@@ -47,78 +46,6 @@ TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 CheckCancelled = Callable[[], None]
 """Called during the search, which it stops by raising an error."""
-
-
-class TranslatedPart(NamedTuple):
-    """A part of a source text, and what was found for it."""
-
-    source: str
-    ids: tuple[int, ...]
-    """The tokens of its translation."""
-    source_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Translation:
-    """The translation of one text."""
-
-    source: str
-    text: str
-    score: float
-    """Log-probability over length to the length penalty, or logarithm of the votes of several models; 0 if empty."""
-    expected_chrf: float | None = None
-    """What orders translations under minimum Bayes risk; None otherwise."""
-    n_best: tuple["Translation", ...] = ()
-    """The best translations, best first, if more than one was requested."""
-    pieces: tuple[TranslatedPart, ...] = field(default=(), repr=False)
-    """The parts that the source was translated in; one unless it was too long."""
-    translator: "Translator | None" = field(default=None, repr=False)
-
-    def attention(self, *, words: bool | None = None, kind: MapKind = "cross") -> AttentionMap:
-        """The attention of each word of the translation, or of each token with `words=False`.
-
-        Words are the default, except for character-level models (`tokenizer.kind = "char"`): their maps show tokens.
-        `kind` is "cross" for attention to the source, "encoder" or "decoder" for the self-attention of a Transformer.
-        """
-        if len(self.pieces) > 1:
-            raise ArgumentError(
-                f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
-                "attention_maps() gives one for each"
-            )
-        return self.attention_maps(words=words, kind=kind)[0]
-
-    def attention_maps(self, *, words: bool | None = None, kind: MapKind = "cross") -> list[AttentionMap]:
-        """The map of every part of the text; there is one part unless the text was too long."""
-        if self.translator is None or not self.pieces:
-            raise ArgumentError("there is no attention map of an empty text")
-        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids, _ in self.pieces]
-
-    def warnings(self) -> dict[WarningKind, str]:
-        """Reasons to doubt the translation: the "length" of a sentence, its "words", an unknown "tag", the "output"."""
-        if self.translator is None or not self.pieces:
-            return {}
-        recipe, tokenizers = self.translator.trained.recipe, self.translator.trained.tokenizers
-        parts = [(part.source, part.source_ids) for part in self.pieces]
-        return translation_warnings(recipe, tokenizers.source, parts, self.text, self.translator.longest)
-
-
-class SourcePart(NamedTuple):
-    """A part of a text, to be translated."""
-
-    text: int
-    number: int
-    """Which part of the text it is."""
-    part: str
-    ids: list[int]
-    prefix: str = ""
-    """The beginning of its translation."""
-    terms: tuple[str, ...] = ()
-    """What its translation must contain."""
-
-    @property
-    def is_constrained(self) -> bool:
-        """Whether its translation must begin with a text or contain terms."""
-        return bool(self.prefix or self.terms)
 
 
 class TrainedTranslator(NamedTuple):
@@ -162,6 +89,7 @@ class Translator(TextGenerator):
         self.batch_tokens = batch_tokens
         path = None if folder is None else Path(folder)
         self.engines = CpuEngines(trained.model, trained.tokenizers, trained.recipe, path)
+        self.required = RequiredText(self.tokenizer, trained.model.decoder.limit)
         self.voters = [Translator(voter, batch_tokens=batch_tokens) for voter in trained.voters]
 
     @property
@@ -217,7 +145,7 @@ class Translator(TextGenerator):
         limits = self.limits(settings.get("max_source"))
         tagged = [self.tagged(text, tag) for text in texts]
         jobs = [
-            self._constrained(job, prefixes[number], terms, config)
+            self.required.constrained(job, self._text(job), prefixes[number], terms, config)
             for number, text in enumerate(tagged)
             for job in self._jobs(number, text, limits, split, first)
         ]
@@ -388,8 +316,7 @@ class Translator(TextGenerator):
             )
         if terms and config.samples:
             raise ArgumentError("terms need beam search, but outputs are sampled; leave out --sample or --terms")
-        for term in terms.targets:
-            self._pattern_maker.check("term", term)
+        self.required.check_terms(terms)
         if self.voters and (config.samples or config.mbr):
             raise ArgumentError(
                 "these models write in different tokens and vote on what beam search finds; leave out --sample and "
@@ -407,37 +334,6 @@ class Translator(TextGenerator):
             )
         for at, (part, ids) in enumerate(parts):
             yield SourcePart(number, at, part, ids[1:])
-
-    def _constrained(self, job: SourcePart, prefix: str, terms: Terms, config: DecodingConfig) -> SourcePart:
-        """The part with the prefix, if it is the first of its text, and with the terms for what its text has."""
-        if not prefix and not terms:
-            return job
-        job = job._replace(prefix="" if job.number else prefix, terms=terms.required(self._text(job)))
-        return job if self._patterns_of(job, config) else job._replace(prefix="", terms=())
-
-    @cached_property
-    def _pattern_maker(self) -> PatternMaker:
-        return PatternMaker(self.tokenizer)
-
-    def _patterns_of(self, job: SourcePart, config: DecodingConfig) -> list[TextPattern]:
-        """The patterns of the prefix and the terms; an ArgumentError for what the model cannot write."""
-        if not job.is_constrained:
-            return []
-        make, longest = self._pattern_maker, config.longest(len(job.ids))
-        patterns = [make.term(term) for term in job.terms]
-        prefix = make.prefix(job.prefix, shortest=bool(config.samples) or config.beam == 1)
-        if prefix is not None and prefix.tokens > min(longest, (self.trained.model.decoder.limit or longest + 1) - 1):
-            raise ArgumentError(
-                f"the prefix {quoted(job.prefix)} has {prefix.tokens} tokens, but an output for "
-                f"{quoted(job.part)} has at most {longest}; shorten it, or raise decoding.max_length and max_ratio"
-            )
-        return patterns if prefix is None else [prefix, *patterns]
-
-    def _constraints(self, jobs: Sequence[SourcePart], config: DecodingConfig) -> Constraints | None:
-        if not any(job.is_constrained for job in jobs):
-            return None
-        patterns = [self._patterns_of(job, config) for job in jobs]
-        return Constraints.of(patterns, self.tokenizer.size, self.device)
 
     def parts(self, text: str, limits: PartLimits | None = None) -> list[str]:
         """The parts of a text that are translated at once, in order; parts of spaces only are left out.
@@ -554,7 +450,7 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         lines = [(job.text + first, job.number) for job in jobs]
-        encoding, constraints = model.encoder(source, visible), self._constraints(jobs, config)
+        encoding, constraints = model.encoder(source, visible), self.required.constraints(jobs, config, self.device)
         return sample_outputs(model.decoder, encoding, self._specials, config, lines, check, constraints)
 
     @property
@@ -592,7 +488,7 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        constraints = self._constraints(jobs, config)
+        constraints = self.required.constraints(jobs, config, self.device)
         is_ours = watch is not None or constraints is not None
         short = self.engines.recurrent(config, [job.ids for job in jobs], watched=is_ours)
         if short is not None:
@@ -631,20 +527,6 @@ class Translator(TextGenerator):
         pieces = tuple(TranslatedPart(job.part, tuple(output.ids), tuple(job.ids[:-1])) for job, output in parts)
         chrf = sum(expected) / len(expected) if expected else None
         return Translation(text, words, score, chrf, pieces=pieces, translator=self)
-
-
-def join_parts(text: str, parts: Sequence[Translation]) -> Translation:
-    """The translation of a text from those of its parts; a single part also gives its n-best list."""
-    if len(parts) == 1:
-        (whole,) = parts
-        return replace(whole, source=text, n_best=tuple(replace(best, source=text) for best in whole.n_best))
-    return Translation(
-        text,
-        " ".join(part.text for part in parts),
-        sum(part.score for part in parts) / len(parts),
-        pieces=tuple(piece for part in parts for piece in part.pieces),
-        translator=parts[0].translator,
-    )
 
 
 def _checked(texts: Any, name: str = "texts") -> Iterator[str]:

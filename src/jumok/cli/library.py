@@ -1,0 +1,65 @@
+"""The modules that commands call, each imported when a name of it is first used: help need not wait for PyTorch."""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from jumok.cli import load
+
+
+class LazyModule(ModuleType):
+    """Stands for the module of its name; Ctrl-C while that is imported ends the program."""
+
+    def __getattr__(self, name: str) -> Any:
+        load(self.__name__)
+        return getattr(sys.modules[self.__name__], name)
+
+
+if TYPE_CHECKING:
+    from jumok import data as data
+    from jumok import model_folder as model_folder
+    from jumok import tasks as tasks
+    from jumok.analysis import draw as draw
+    from jumok.analysis.alignment import error_rate as error_rate
+    from jumok.analysis.curves import gradient_reach as gradient_reach
+    from jumok.analysis.curves import step_times as step_times
+    from jumok.analysis.scores import length_bands as length_bands
+    from jumok.analysis.scores import metrics as metrics
+    from jumok.bench import results as results
+    from jumok.data import terms as terms
+    from jumok.data import word_links as word_links
+    from jumok.exchange import convert as convert
+    from jumok.tasks import alignment as alignment
+    from jumok.tasks import average as average
+    from jumok.tasks import back_translation as back_translation
+    from jumok.tasks import comparison as comparison
+    from jumok.tasks import demo as demo
+    from jumok.tasks import evaluation as evaluation
+    from jumok.tasks import inspect as inspect
+    from jumok.tasks import map_source as map_source
+    from jumok.tasks import run as run
+    from jumok.tasks import translation_scores as translation_scores
+else:
+    data = LazyModule("jumok.data")
+    model_folder = LazyModule("jumok.model_folder")
+    tasks = LazyModule("jumok.tasks")
+    draw = LazyModule("jumok.analysis.draw")
+    error_rate = LazyModule("jumok.analysis.alignment.error_rate")
+    gradient_reach = LazyModule("jumok.analysis.curves.gradient_reach")
+    step_times = LazyModule("jumok.analysis.curves.step_times")
+    length_bands = LazyModule("jumok.analysis.scores.length_bands")
+    metrics = LazyModule("jumok.analysis.scores.metrics")
+    results = LazyModule("jumok.bench.results")
+    terms = LazyModule("jumok.data.terms")
+    word_links = LazyModule("jumok.data.word_links")
+    convert = LazyModule("jumok.exchange.convert")
+    alignment = LazyModule("jumok.tasks.alignment")
+    average = LazyModule("jumok.tasks.average")
+    back_translation = LazyModule("jumok.tasks.back_translation")
+    comparison = LazyModule("jumok.tasks.comparison")
+    demo = LazyModule("jumok.tasks.demo")
+    evaluation = LazyModule("jumok.tasks.evaluation")
+    inspect = LazyModule("jumok.tasks.inspect")
+    map_source = LazyModule("jumok.tasks.map_source")
+    run = LazyModule("jumok.tasks.run")
+    translation_scores = LazyModule("jumok.tasks.translation_scores")
