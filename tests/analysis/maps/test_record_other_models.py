@@ -162,7 +162,7 @@ def test_eager_attention_says_how_it_can_be_seen():
     with record(eager) as seen:
         eager(SOURCE, decoder_input_ids=SOURCE)
     for ask in (seen.weights, lambda: seen.weights(kind="cross"), lambda: seen.map(["a"], kind="cross")):
-        with pytest.raises(ArgumentError, match='no attention call was seen.*attn_implementation="sdpa"'):
+        with pytest.raises(ArgumentError, match=r'no attention call was seen.*attn_implementation="sdpa"'):
             ask()
 
 
