@@ -6,6 +6,7 @@ import torch
 from jumok.attention import (
     additive,
     attend,
+    backends,
     blocks,
     causal,
     cosine,
@@ -45,6 +46,7 @@ def ran(monkeypatch):
 def test_the_backend_explained_is_the_backend_that_runs(monkeypatch, ran, name, normalise, size):
     if size == "large":
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
+        monkeypatch.setattr(backends, "FEW_FEATURES", 100)
     inputs, score = random_inputs(), random_score(name, 3)
     plan = explain(*inputs, score=score, normalise=normalise)
     assert not ran
@@ -52,7 +54,7 @@ def test_the_backend_explained_is_the_backend_that_runs(monkeypatch, ran, name, 
     assert ran[0] == plan.backend
     if name in DOT_PRODUCTS and normalise in ("softmax", "sum"):
         assert plan.backend == "sdpa"
-    elif size == "large" or name in ("additive", "concat"):
+    elif size == "large":
         assert plan.backend == "blocked"
     else:
         assert plan.backend == "direct"

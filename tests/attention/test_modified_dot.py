@@ -1,11 +1,14 @@
 """Dot products with a bias, slopes, a soft cap, sinks or a function of the caller, against formulas written out."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from jumok.attention import alibi, attend, causal, explain, flex, from_lengths, scaled_dot, score_pairs
-from jumok.attention.masks import Tile
+from jumok.attention import alibi, attend, causal, explain, flex, from_lengths, scaled_dot, score_pairs, window
+from jumok.attention.masks import Tile, as_visible, whole
 from jumok.attention.modified_dot import ModifiedDot
 from jumok.errors import BackendError
 from support.attention import assert_all_close, random_inputs, values_and_gradients
@@ -115,19 +118,93 @@ def test_without_modifications_it_is_the_plain_score():
     assert plan.against["sdpa"] == 'score "dot" with soft_cap is more than a dot product'
 
 
+def every_pair(*sizes):
+    return torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij")
+
+
 def test_flex_attention_is_given_all_that_happens_to_a_score():
     query, key, _ = random_inputs((2, 3), 6, 7)
     bias = torch.randn(3, 6, 7, dtype=torch.double)
     score = ModifiedDot(
         0.5, bias, alibi(3), 2.0, offset=1, change=lambda score, batch, head, query, key: score * (1 + head) - key
     )
-    visible, tile = causal(-1) & from_lengths([7, 3]), Tile((2, 3), 6, 7, query.device)
-    positions = torch.meshgrid(*(torch.arange(size) for size in (2, 3, 6, 7)), indexing="ij")
-    found = flex.score_change(score, visible, tile)(0.5 * query @ key.mT, *positions)
-    torch.testing.assert_close(found, score(query, key).masked_fill(~visible.tile(tile), -torch.inf))
+    tile = Tile((2, 3), 6, 7, query.device)
+    found = flex.score_change(score, tile)(0.5 * query @ key.mT, *every_pair(2, 3, 6, 7))
+    torch.testing.assert_close(found, score(query, key))
 
 
-def test_flex_attention_runs_inside_compiled_code_on_a_gpu():
+FORMULAS = {
+    "causal": causal(-1),
+    "lengths": from_lengths([7, 3]),
+    "lengths of heads": from_lengths([[7, 3, 1], [0, 5, 2]]),
+    "lengths of queries": from_lengths([7, 3], query_lengths=[2, 6]),
+    "window": window(1, 2, offset=1),
+    "window around centres": window(1, centre=torch.tensor([0.0, 2.5, torch.nan, 3.0, 6.0, 1.0])),
+    "tensor": as_visible(torch.rand(2, 1, 6, 7) > 0.5),
+    "combined": causal() & from_lengths([7, 3]) | ~window(2),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_flex_attention_is_given_a_mask_by_its_formula(name):
+    visible, tile = FORMULAS[name], Tile((2, 3), 6, 7, torch.device("cpu"))
+    found = flex.formula(visible, tile)(*every_pair(2, 3, 6, 7))
+    assert torch.equal(found.expand(2, 3, 6, 7), whole(visible, lead=(2, 3), queries=6, keys=7))
+
+
+@pytest.mark.parametrize(
+    ("visible", "planes"), [(causal(), (1, 1)), (from_lengths([300, 9]) & causal(), (2, 1)), (window(5), (1, 1))]
+)
+def test_flex_attention_skips_hidden_blocks_that_sentences_and_heads_share(visible, planes):
+    blocks = flex.block_mask(visible, Tile((2, 3), 300, 300, torch.device("cpu"))).to_dense()
+    assert blocks.shape == (*planes, 3, 3)
+    assert not blocks[..., 0, 2].any()
+    assert blocks[0, ..., 2, 2].all()
+
+
+FLEX = """
+import sys
+import torch
+from jumok.attention import attend, backends, causal, from_lengths, scaled_dot, window
+
+device = sys.argv[1]
+compiler = "inductor" if device == "cuda" else "aot_eager"
+if device == "cpu":  # where the graph can be traced and run as it is, without gradients
+    backends.OBSTACLES["flex"] = lambda call: None
+lengths = torch.tensor([150, 70], device=device)
+score = scaled_dot(change=lambda score, batch, head, query, key: score * (1 + head) - 0.1 * (query - key).abs())
+
+def results(backend, visible, inputs):
+    leaves = [tensor.detach().requires_grad_(device != "cpu") for tensor in inputs]
+    def values(query, key, value):
+        return attend(query, key, value, score=score, visible=visible, backend=backend).values
+    values = torch.compile(values, fullgraph=True, backend=compiler) if backend == "flex" else values
+    found = values(*leaves)
+    return [found] if device == "cpu" else [found, *torch.autograd.grad(found.sin().sum(), leaves)]
+
+for visible in (None, causal(), from_lengths(lengths) & causal(), window(20)):
+    inputs = torch.randn(3, 2, 3, 150, 32, device=device)
+    for found, wanted in zip(results("flex", visible, inputs), results("direct", visible, inputs), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+"""
+
+
+def check_flex(device):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FLEX, device], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_flex_attention_in_compiled_code_on_a_gpu_gives_the_values_and_gradients_of_the_equation():
+    check_flex("cuda")
+
+
+@pytest.mark.long
+def test_flex_attention_in_traced_code_on_a_cpu_gives_the_values_of_the_equation():
+    check_flex("cpu")
+
+
+def test_flex_attention_is_refused_outside_compiled_code_on_a_gpu():
     score = scaled_dot(change=lambda score, batch, head, query, key: score)
     with pytest.raises(BackendError, match=r"inside torch\.compile on a CUDA GPU"):
         attend(*random_inputs(), score=score, backend="flex")

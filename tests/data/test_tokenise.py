@@ -125,10 +125,21 @@ for number, _ in enumerate(tokenise.tokenise_chunks(tokenise.Chunk.of_pairs(repe
 @pytest.mark.slow
 def test_ctrl_c_interrupts_one_process_and_the_others_end_silently(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, process_group=0, **pipes)
-    assert running.stdout.readline() == "busy\n"
-    os.killpg(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=60)  # which ends when no process holds standard error any more
+    running = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores Ctrl-C
+    )
+    with running:
+        try:
+            assert running.stdout.readline() == "busy\n"
+            os.killpg(running.pid, signal.SIGINT)
+            _, said = running.communicate(timeout=60)  # which ends when no process holds standard error any more
+        finally:
+            running.kill()
     assert said.count("Traceback") == 1
     assert said.endswith("KeyboardInterrupt\n")

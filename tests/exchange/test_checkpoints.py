@@ -124,6 +124,7 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
         (lambda folder: half_recurrent(folder / "config.yaml"), "two Transformers or two recurrent networks"),
         (lambda folder: _replace(folder / "config.yaml", "level: bpe", "level: char"), "character-level"),
         (lambda folder: _replace(folder / "config.yaml", "hidden_size: 16", "width: 16"), "hidden_size"),
+        (lambda folder: _replace(folder / "config.yaml", "beam_size: 4", "beam_size: x"), "'x'"),
     ],
 )
 def test_a_damaged_or_foreign_folder_is_refused_in_one_line(

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from jumok import train
+from jumok.data.sentencepiece_model import PIECES
+from jumok.data.subwords import fields_of, length_delimited
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ModelError
 from jumok.exchange.convert import read_foreign
@@ -251,6 +253,18 @@ def in_config(folder: Path, **settings: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
 
 
+def in_generation(folder: Path, **settings: Any) -> None:
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+
+
+def keep_pieces(path: Path, *, settings: bool) -> None:
+    """Keep the first few pieces of a sentencepiece model, with or without the settings behind them."""
+    fields = [(field, bytes(value)) for field, value in fields_of(path.read_bytes())]
+    behind = [item for item in fields if item[0] != PIECES] if settings else []
+    kept = [item for item in fields if item[0] == PIECES][:8]
+    path.write_bytes(b"".join(length_delimited(*item) for item in kept + behind))
+
+
 def add_id(folder: Path, id: int) -> None:
     path = folder / "vocab.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"▁more": id}))
@@ -299,6 +313,14 @@ def test_weights_in_several_files_are_read(opus: Original, tmp_path: Path, pickl
         (lambda folder: in_config(folder, encoder_layers=1), ["numbers of layers in config.json"]),
         (lambda folder: add_id(folder, 99999), ["vocab.json", "99,999"]),
         (lambda folder: save_sentencepiece(OTHER, folder / "source.spm", "unigram", 60), ["source.spm", "%", "pieces"]),
+        (lambda folder: in_config(folder, pad_token_id=None), ["config.json", "no pad_token_id"]),
+        (lambda folder: in_config(folder, pad_token_id="1"), ["config.json", "pad_token_id = '1'"]),
+        (lambda folder: in_config(folder, num_beams="x"), ["config.json", "num_beams = 'x'"]),
+        (lambda folder: in_config(folder, length_penalty=float("nan")), ["config.json", "length_penalty = nan"]),
+        (lambda folder: in_generation(folder, num_beams=-1), ["generation_config.json", "num_beams = -1"]),
+        (lambda folder: in_generation(folder, length_penalty="x"), ["generation_config.json", "length_penalty = 'x'"]),
+        (lambda folder: keep_pieces(folder / "source.spm", settings=False), ["source.spm", "damaged"]),
+        (lambda folder: keep_pieces(folder / "source.spm", settings=True), ["vocab.json", "%", "source.spm"]),
         (shutil.rmtree, ["there is no folder"]),
     ],
 )

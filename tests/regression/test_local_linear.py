@@ -161,7 +161,8 @@ def test_lines_through_near_points_are_those_through_all_points(kernel, dimensio
     x, y = noisy_sine(points=1500, dimensions=dimensions, outputs=2)
     queries = np.concatenate([x[:200] + 0.01, np.linspace(-3, 12, 50)[:, None] * np.ones(dimensions)])
     near, whole = with_and_without_order(KernelRegressor(kernel, bandwidth, degree=1), x, y, queries)
-    np.testing.assert_allclose(near, whole, rtol=1e-7, atol=1e-7)
+    # Far outside the points a line depends on a few distant ones, which magnifies how its sums are rounded.
+    np.testing.assert_allclose(near, whole, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.usefixtures("sorted_points")

@@ -13,8 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from jumok import layers, models
-from jumok.attention import attend, causal, from_lengths, from_torch_mask, from_torch_padding, gaussian_window, window
+from jumok.attention import (
+    attend,
+    backends,
+    causal,
+    from_lengths,
+    from_torch_mask,
+    from_torch_padding,
+    gaussian_window,
+    window,
+)
 from support.attention import SCORES
+
+backends.FEW_FEATURES = 0  # small additive calls, too, are computed in tiles, by an operator of jumok
 
 BATCH, QUERIES, KEYS, WIDTH = 2, 4, 9, 4
 HIDDEN = torch.arange(KEYS) >= torch.tensor([[KEYS - 2], [0]])

@@ -32,6 +32,8 @@ UNK_SURFACE, MODEL_TYPE, BPE, WORD = 44, 3, 2, 3
 NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
 MOST_MISSING, FEW_MISSING = 0.1, 5
 """Share and number of pieces that a vocabulary may lack: one counted in a corpus lacks the rarest pieces."""
+MOST_UNCUT = 0.25
+"""Share of a vocabulary that its models may lack: one counted in a corpus has rare characters of its own."""
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 
@@ -69,8 +71,9 @@ def read_model(content: bytes, origin: object) -> SentencePieceModel:
         fields = [(field, bytes(value)) for field, value in fields_of(content) if isinstance(value, bytes)]
         pieces = [_piece(value) for field, value in fields if field == PIECES]
     except (ValueError, struct.error):
-        pieces = []
-    if not pieces:
+        fields, pieces = [], []
+    # Every model has settings behind its pieces; without them the file was cut off between two pieces.
+    if not pieces or not {TRAINER, NORMALISER} <= {field for field, _ in fields}:
         raise DataError(f"{origin} is not a sentencepiece model, or is damaged")
     trainer = b"".join(value for field, value in fields if field == TRAINER)
     rest = [item for item in fields if item[0] not in (PIECES, TRAINER)]
@@ -106,6 +109,21 @@ def check_pieces(model: SentencePieceModel, vocabulary: Iterable[str], say: Call
     if len(missing) > max(FEW_MISSING, MOST_MISSING * count):
         raise DataError(f"{lacks}, so it belongs to another model; copy the file that this one was trained with")
     say(f"note: {lacks}; they are read as unknown")
+
+
+def check_vocabulary(models: Iterable[SentencePieceModel], vocabulary: Iterable[str], origin: object) -> None:
+    """Raise a DataError if much of the vocabulary is in none of the models: one is damaged, or belongs to others.
+
+    Special tokens and languages, such as <pad> and >>en<<, count for nothing.
+    """
+    models = list(models)
+    known = {piece.text for model in models for piece in model.pieces}
+    pieces = [piece for piece in vocabulary if not (piece.startswith(("<", ">>")) and piece.endswith((">", "<<")))]
+    lacking = sum(piece not in known for piece in pieces)
+    if lacking > max(FEW_MISSING, MOST_UNCUT * len(pieces)):
+        files = " and ".join(dict.fromkeys(model.origin for model in models))
+        share = f"{lacking:,} of {len(pieces):,} pieces ({lacking / len(pieces):.1%})"
+        raise DataError(f"{origin} has {share} that {files} cannot produce; copy the files that it was trained with")
 
 
 def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:

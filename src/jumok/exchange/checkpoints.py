@@ -12,6 +12,7 @@ from torch import Tensor
 from jumok.data.sentencepiece_model import (
     SentencePieceModel,
     check_pieces,
+    check_vocabulary,
     make_tokenizer,
     make_word_tokenizer,
     missing_pieces,
@@ -127,8 +128,11 @@ class ForeignModel(NamedTuple):
                     f"{self.path} has a vocabulary of {len(side.tokens):,} tokens, but weights for {len(table):,}; it "
                     "belongs to another model"
                 )
-        for cut in {id(side.cut): side.cut for side in self.sides if side.cut is not None}.values():
-            check_pieces(cut, {*first.tokens, *second.tokens}, to_screen)  # one model may cut both languages
+        cuts, tokens = [side.cut for side in self.sides if side.cut is not None], {*first.tokens, *second.tokens}
+        for cut in {id(cut): cut for cut in cuts}.values():
+            check_pieces(cut, tokens, to_screen)  # one model may cut both languages
+        if len(cuts) == len(self.sides):
+            check_vocabulary(cuts, tokens, self.path)
         missing = [_missing(side) for side in self.sides]
         if first.tokens == second.tokens:
             missing = [list(dict.fromkeys(missing[0] + missing[1]))] * 2

@@ -5,9 +5,9 @@ from re import fullmatch
 
 from jumok.decoding.config import Quantization
 from jumok.decoding.ctranslate2_model import write_model
-from jumok.errors import ArgumentError, DataError, ModelError, first_line
+from jumok.errors import ArgumentError, DataError, JumokError, ModelError, first_line
 from jumok.exchange import Format, to_hugging_face, to_onnx
-from jumok.exchange.hugging_face import CONFIG, read_json
+from jumok.exchange.hugging_face import CONFIG, read_config
 from jumok.exchange.joeynmt import CONFIG as YAML
 from jumok.exchange.joeynmt import read_joeynmt
 from jumok.exchange.m2m100 import M2M100Folder
@@ -90,14 +90,16 @@ def read_foreign(
             raise ArgumentError("--tokenizer is for checkpoints of OpenNMT-py; other models bring their own")
         if (path.parent if path.is_file() else path).joinpath(YAML).exists():
             return _set_languages(read_joeynmt(path), source, target)
-        config = read_json(path / CONFIG) if (path / CONFIG).exists() else {}
+        config = read_config(path) if (path / CONFIG).exists() else {}
         kind = config.get("model_type")
         if kind == "m2m_100":
             return M2M100Folder(path, config).trained(source, target)
         if kind != "marian":
             raise DataError(f'{path} holds a model of type "{kind}"; {READ}' if kind else _why_foreign(path))
         return _set_languages(MarianFolder.of(path, config).trained(), source, target)
-    except (KeyError, IndexError, TypeError) as error:
+    except JumokError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{path} is damaged or of an unknown version ({why}); {READ}") from None
 

@@ -4,6 +4,7 @@ Models of one family, that of BART, have the same names: Marian, M2M-100, Pegasu
 """
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,10 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 UNLIKE = f"check the sizes and the numbers of layers in {CONFIG}, which must fit these weights"
 """What to do where weights do not fit."""
 ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
+COUNTS = ("max_position_embeddings", "num_beams", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
+NUMBERS = ("dropout", "attention_dropout", "activation_dropout", "length_penalty")
+"""Fields of a config that are whole numbers from 0, and those that are numbers; the recipe checks sizes."""
+RECOMMENDED = ("num_beams", "length_penalty", "forced_bos_token_id")
 IMPOSSIBLE = -1e9
 """The bias of a token that must never be written, as Marian itself writes it."""
 
@@ -164,7 +169,7 @@ def side_settings(path: Path, config: Mapping[str, Any], side: str) -> dict[str,
 
 def search_settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of beam search that the folder recommends."""
-    saved = {**config, **read_optional(path / GENERATION)}
+    saved = {**config, **read_generation(path)}
     beam, penalty = saved.get("num_beams"), saved.get("length_penalty")
     return {"beam": int(beam or 4), "length_penalty": float(1.0 if penalty is None else penalty)}
 
@@ -226,6 +231,28 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_optional(path: Path) -> dict[str, Any]:
     """The same for an optional file; an empty object if it is missing."""
     return read_json(path) if path.exists() else {}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The config of a folder."""
+    return _checked(read_json(path / CONFIG), path / CONFIG)
+
+
+def read_generation(path: Path) -> dict[str, Any]:
+    """How a folder recommends to translate; an empty object if it does not say."""
+    content = read_optional(path / GENERATION)
+    return _checked({name: content[name] for name in RECOMMENDED if name in content}, path / GENERATION)
+
+
+def _checked(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The same, if its numbers are numbers or null."""
+    for name in COUNTS:
+        if (value := config.get(name)) is not None and not (type(value) is int and value >= 0):
+            raise DataError(f"{path} has {name} = {value!r}, which must be a whole number and not negative")
+    for name in NUMBERS:
+        if (value := config.get(name)) is not None and not (type(value) in (int, float) and -inf < value < inf):
+            raise DataError(f"{path} has {name} = {value!r}, which must be a number")
+    return config
 
 
 def read_ids(path: Path) -> dict[str, int]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from jumok.data.sentencepiece_model import (
     SentencePieceModel,
     check_pieces,
+    check_vocabulary,
     from_merges,
     make_tokenizer,
     missing_pieces,
@@ -29,7 +30,6 @@ from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import ArgumentError, DataError
 from jumok.exchange.hugging_face import (
     CONFIG,
-    GENERATION,
     UNLIKE,
     VOCABULARY,
     Tables,
@@ -38,6 +38,7 @@ from jumok.exchange.hugging_face import (
     output_bias,
     read_bytes,
     read_embeddings,
+    read_generation,
     read_ids,
     read_json,
     read_optional,
@@ -102,6 +103,7 @@ class M2M100Folder:
         """The tokenizer, and the row of each of its ids among the `size` rows of the model."""
         cut, names = self._names()
         check_pieces(cut, names, to_screen)
+        check_vocabulary([cut], names, self.path)
         if len(names) > size:
             raise DataError(
                 f"{self.path} has {len(names):,} tokens, but its weights are those of {size:,}; its tokenizer belongs "
@@ -171,10 +173,10 @@ class M2M100Folder:
         saved = read_optional(self.path / TOKENIZER_CONFIG)
         if saved.get("legacy_behaviour"):
             raise DataError(f"{self.path / TOKENIZER_CONFIG} puts the language after a text, which is not supported")
-        forced = {**self.config, **read_optional(self.path / GENERATION)}.get("forced_bos_token_id")
+        forced = {**self.config, **read_generation(self.path)}.get("forced_bos_token_id")
         names = {int(row): tokenizer.pieces[id][2:-2] for id, row in enumerate(vocabulary.rows.tolist())}
         source = source or saved.get("src_lang")
-        target = target or saved.get("tgt_lang") or (None if forced is None else names.get(int(forced)))
+        target = target or saved.get("tgt_lang") or (None if forced is None else names.get(forced))
         if not source or not target:
             known = tokenizer.languages
             raise ArgumentError(

@@ -15,7 +15,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from jumok.data.sentencepiece_model import check_pieces, make_tokenizer, missing_pieces, read_model
+from jumok.data.sentencepiece_model import (
+    SentencePieceModel,
+    check_pieces,
+    check_vocabulary,
+    make_tokenizer,
+    missing_pieces,
+    read_model,
+)
 from jumok.data.subwords import BOS, EOS, PAD, SPECIALS, UNK
 from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import DataError
@@ -57,6 +64,8 @@ class MarianFolder:
         """The folder with this config.json; a DataError for kinds of Marian models that do not fit."""
         if config.get("normalize_before") or config.get("normalize_embedding"):
             raise DataError(f"{path}: Marian models with normalize_before or normalize_embedding are not supported")
+        if config.get("pad_token_id") is None:
+            raise DataError(f"{path / CONFIG} has no pad_token_id, with which the decoder of a Marian model starts")
         return cls(path, config)
 
     def trained(self) -> TrainedTranslator:
@@ -81,6 +90,7 @@ class MarianFolder:
         cuts = [read_model(read_bytes(self.path / name), self.path / name) for name in (SOURCE_MODEL, TARGET_MODEL)]
         for cut, known in zip(cuts, (ids, target_ids), strict=True):
             check_pieces(cut, known, to_screen)
+        self._check_vocabularies(cuts, ids, target_ids)
         source_pieces, target_pieces = _pieces(ids), _pieces(target_ids)
         missing = [missing_pieces(cut, known) for cut, known in zip(cuts, (ids, target_ids), strict=True)]
         if not self.separate:
@@ -91,11 +101,17 @@ class MarianFolder:
         source = self._vocabulary(ids, source_pieces, len(missing[0]))
         return tokenizers, source, self._vocabulary(target_ids, target_pieces, len(missing[1]))
 
+    def _check_vocabularies(
+        self, cuts: Sequence[SentencePieceModel], ids: Mapping[str, int], target_ids: Mapping[str, int]
+    ) -> None:
+        check_vocabulary(cuts[:1] if self.separate else cuts, ids, self.path / VOCABULARY)
+        if self.separate:
+            check_vocabulary(cuts[1:], target_ids, self.path / TARGET_VOCABULARY)
+
     def _vocabulary(self, ids: Mapping[str, int], pieces: Sequence[str], missing: int) -> Vocabulary:
-        start = int(self.config.get("decoder_start_token_id", self.config["pad_token_id"]))
-        specials = dict(
-            zip((PAD, BOS, EOS, UNK), (self.config["pad_token_id"], start, ids["</s>"], ids["<unk>"]), strict=True)
-        )
+        pad, start = self.config["pad_token_id"], self.config.get("decoder_start_token_id")
+        first = pad if start is None else start
+        specials = {PAD: pad, BOS: first, EOS: ids["</s>"], UNK: ids["<unk>"]}
         rows = [*(specials[id] for id in range(SPECIALS)), *(ids[piece] for piece in pieces), *[ids["<unk>"]] * missing]
         # Marian has no padding token: `transformers` adds it with a row of zeros, and renormalises without it.
         written = [id not in (PAD, BOS) for id in range(len(rows) - missing)]

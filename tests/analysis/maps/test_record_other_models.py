@@ -158,11 +158,12 @@ def test_a_thread_beside_the_recording_is_not_recorded():
 
 
 def test_eager_attention_says_how_it_can_be_seen():
-    _, eager = pair_of(bert)
+    _, eager = pair_of(marian)
     with record(eager) as seen:
-        eager(SOURCE)
-    with pytest.raises(ArgumentError, match='attn_implementation="sdpa"'):
-        seen.weights(0)
+        eager(SOURCE, decoder_input_ids=SOURCE)
+    for ask in (seen.weights, lambda: seen.weights(kind="cross"), lambda: seen.map(["a"], kind="cross")):
+        with pytest.raises(ArgumentError, match=r'no attention call was seen.*attn_implementation="sdpa"'):
+            ask()
 
 
 class NanoAttention(nn.Module):

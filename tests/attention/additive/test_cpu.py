@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jumok.attention import additive, attend
+from jumok.attention import additive, attend, explain
 from jumok.attention.additive import cpu
 from jumok.attention.additive.cpu import TiledAdditive
 from jumok.attention.additive.reference import Additive
@@ -102,12 +102,33 @@ def test_attend_runs_it_where_it_can(monkeypatch):
     ran = []
     monkeypatch.setattr(TiledAdditive, "__call__", lambda self, q, k: ran.append(1) or plain(q, k, self.v))
     query, key, value = random_inputs()
-    attend(query, key, value, score=additive(torch.randn(3).double()))
+    attend(query, key, value, score=additive(torch.randn(3).double()), backend="blocked")
     assert ran
     ran.clear()
     attend(query, key, value, score=additive(torch.randn(3, 3).double()), backend="blocked")
     attend(query, key, value, score=additive(torch.randn(3).double()), backend="direct")
     assert not ran
+
+
+@pytest.mark.parametrize(("queries", "keys", "dim"), [(64, 65, 64), (2, 300, 512), (300, 2, 512)])
+def test_attend_computes_large_calls_in_tiles(queries, keys, dim):
+    plan = explain(*random_inputs((), queries, keys, dim), score=additive(torch.ones(dim).double()))
+    assert (plan.backend, plan.tiled) == ("blocked", True)
+
+
+@pytest.mark.parametrize(
+    ("batch", "queries", "keys", "dim", "reason"),
+    [
+        (2, 8, 8, 32, "a call this small"),
+        (1, 64, 64, 64, "a call this small"),
+        (64, 1, 30, 512, "with one query or one key no pairs share one"),
+        (64, 30, 1, 512, "with one query or one key no pairs share one"),
+    ],
+)
+def test_attend_computes_small_calls_and_single_queries_at_once(batch, queries, keys, dim, reason):
+    plan = explain(*random_inputs((batch,), queries, keys, dim), score=additive(torch.ones(dim).double()))
+    assert plan.backend == "direct"
+    assert reason in plan.against["blocked"]
 
 
 @pytest.mark.parametrize(

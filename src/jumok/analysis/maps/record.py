@@ -29,7 +29,7 @@ OURS = (MultiHeadAttention, AdditiveAttention, LuongAttention)
 RETURNS_WEIGHTS = (*OURS, nn.MultiheadAttention)
 """Layers that return their weights; others are recorded where they call scaled_dot_product_attention."""
 ASK_FOR_SDPA = (
-    " in the thread that records, or did not call scaled_dot_product_attention; Hugging Face models do with "
+    " in the thread that records, or did not call scaled_dot_product_attention; load Hugging Face models with "
     'attn_implementation="sdpa"'
 )
 TORCH_ARGUMENTS = signature(nn.MultiheadAttention.forward)
@@ -133,6 +133,9 @@ class Recording:
                 runs.append([])
 
     def _kind(self, kind: LayerKind | None) -> LayerKind:
+        returning = all(isinstance(layer.module, RETURNS_WEIGHTS) for layer in self.layers)
+        if not returning and not any(run for runs in self.calls.values() for run in runs):
+            raise ArgumentError(f"no attention call was seen, because the model did not run{ASK_FOR_SDPA}")
         kinds = self.kinds()
         if kind is None and len(kinds) > 1:
             raise ArgumentError(f"several kinds of attention were recorded; set kind to one of {', '.join(kinds)}")
