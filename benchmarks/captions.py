@@ -33,7 +33,7 @@ PUBLISHED = Row(
     "flickr8k/BLEU",
     "Show, Attend and Tell",
     19.5,
-    "BLEU",
+    "points",
     "Xu et al. 2015, soft attention: full-size images, 6,000 to learn from, an encoder trained on ImageNet",
 )
 POINTING = ("size", "colour", "shape")
@@ -76,7 +76,7 @@ def scores(name: str, found: CaptionScores, conditions: str) -> list[Row]:
                 f"{place}/{score.name}",
                 system,
                 round(score.value, 2),
-                score.name,
+                "points",
                 f"{conditions}; {spread(score)}; {score.signature}",
             )
             for score in (bleu, *others)
@@ -90,7 +90,7 @@ def of_others(name: str, found: CaptionScores, files: ImagesConfig, conditions: 
     rights = [row.captions for row in read_split(files, "test").rows]
     (bleu,) = score_outputs([*found.outputs[1:], found.outputs[0]], rights, ["bleu"], lowercase=True)
     said = f"each caption given to another image; {conditions}; {spread(bleu)}"
-    return Row(f"{place}/BLEU of captions of other images", system, round(bleu.value, 2), "BLEU", said)
+    return Row(f"{place}/BLEU of captions of other images", system, round(bleu.value, 2), "points", said)
 
 
 def pointing(name: str, found: CaptionScores, conditions: str) -> list[Row]:

@@ -21,7 +21,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -182,12 +182,11 @@ def score(folder: Path, directions: list[str], *, more: bool) -> None:
     found: list[Row] = []
     for direction in directions:
         first, *others = ways(folder, direction, more=more)
-        found += rows_of(first, folder, TESTS)
-        software = {name: about for name, about in TESTS.items() if name.startswith("l10n")}
-        found += [row for way in others for row in rows_of(way, folder, software)]
+        found += rows_of(first, folder)
+        found += [row for way in (first, *others) for row in search_rows(way, folder)] if more else []
     path, new = FOLDER / "l10n.json", tuple(direction.replace("-", "") for direction in directions)
     saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    found += [Row(**old) for old in saved if not old["id"].startswith(new)]
+    found += [Row(**old) for old in saved if not old["id"].removeprefix("search-").startswith(new)]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     write("l10n", found, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
 
@@ -204,10 +203,10 @@ def load(models: tuple[Path, ...]) -> Any:
     return translator
 
 
-def rows_of(way: Way, folder: Path, tests: Mapping[str, str]) -> list[Row]:
-    """The rows of some test sets."""
+def rows_of(way: Way, folder: Path) -> list[Row]:
+    """chrF and BLEU of all test sets, and the lines that keep their placeholders."""
     rows, kept, marked = [], 0, 0
-    for name, about in tests.items():
+    for name, about in TESTS.items():
         tested, id = test(way, name, folder), f"{way.direction.replace('-', '')}-{name}"
         conditions = f"{way.about}; {about}"
         rows.append(Row(id, way.system, round(tested.chrf, 2), "chrF", f"{conditions}; {tested.signatures[0]}"))
@@ -219,6 +218,13 @@ def rows_of(way: Way, folder: Path, tests: Mapping[str, str]) -> list[Row]:
             kept, marked = kept + tested.kept, marked + tested.marked
     id, of = f"{way.direction.replace('-', '')}-l10n-kept", f"of {marked} lines with placeholders or tags"
     return [*rows, Row(id, way.system, kept, "lines", f"{way.about}; {of}")]
+
+
+def search_rows(way: Way, folder: Path) -> Iterator[Row]:
+    """chrF of software text, to compare ways with each other."""
+    for name in (name for name in TESTS if name.startswith("l10n")):
+        chrf = test(way, name, folder).chrf
+        yield Row(f"search-{way.direction.replace('-', '')}-{name}", way.system, round(chrf, 2), "chrF", way.about)
 
 
 class Tested(NamedTuple):

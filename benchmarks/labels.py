@@ -118,12 +118,15 @@ LABELS = {
         "non-neural baseline": "non-neural baseline of the task",
     },
     "l10n": {
+        "jumok, MBR": "minimum Bayes risk",
         "l10n": "software, programs in the training text",
         "l10n-heldout": "software, other programs",
         "tatoeba": "everyday sentences (Tatoeba, dev)",
         "jhe": "textbook sentences",
         "lines": "lines that keep all placeholders",
     },
+    "low_resource": {"low-resource-de-en": "German to English, 4,600 pairs", "jumok": "jumok, Transformer"},
+    "multi30k_variants": {"jumok": "Luong", "jumok, RNNsearch": "RNNsearch"},
     "multi30k": {
         "mscoco": "COCO",
         "mscoco-cased": "COCO, cased",
