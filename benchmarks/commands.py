@@ -137,12 +137,7 @@ COMMANDS = {
         ("benchmarks.multi30k train runs/multi30k", "benchmarks.multi30k score runs/multi30k"),
         data=True,
     ),
-    "multi30k_variants": Commands(
-        GPU,
-        "hours",
-        ("benchmarks.multi30k train runs/variants en-de-rnnsearch en-de-luong --seeds 1 --set tokenizer.sampling=0.1",),
-        data=True,
-    ),
+    "multi30k_variants": Commands(GPU, "hours", ("benchmarks.multi30k variants runs/variants",), data=True),
     "multi30k_time": Commands(GPU, "minutes", ("benchmarks.multi30k time runs/multi30k",), data=True),
     "regression_cpu": Commands(CPU, "ten minutes", ("benchmarks.regression cpu",)),
     "regression_gpu": Commands(GPU, "two minutes", ("benchmarks.regression gpu",)),

@@ -3,6 +3,7 @@
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k [en-de-r-drop …]    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k score runs/multi30k    # needs sacremoses
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k time runs/multi30k     # time and speed of these runs
+    JUMOK_DATA=path/to/data python -m benchmarks.multi30k variants runs/variants # recurrent models, on validation data
 
 `train` runs all recipes and seeds at the same time, because one small model leaves most of a large GPU idle; --jobs
 limits their number. Models of several seeds also translate as an ensemble. Published results are BLEU of lower-cased
@@ -188,6 +189,56 @@ def measure_time(folder: Path) -> None:
     write("multi30k_time", rows, device=device, packages=("sacrebleu", "sacremoses"))
 
 
+COMMON = (
+    "training.learning_rate=0.001", 'training.schedule="cosine"', "training.warmup=500", "training.steps=10000",
+    "training.validate_every=2000", "training.save_every=200", "batch.tokens=2048", "encoder.dropout=0.5",
+    "decoder.dropout=0.5",
+)  # fmt: skip
+GRU, LSTM = (tuple(f'{part}.cell="{cell}"' for part in ("encoder", "decoder")) for cell in ("gru", "lstm"))
+SAMPLED = "tokenizer.sampling=0.1"
+VARIANTS = {
+    "rnnsearch": {
+        "BPE": GRU,
+        "BPE-dropout": (*GRU, SAMPLED),
+        "BPE-dropout, tied embeddings": (*GRU, SAMPLED, 'decoder.tied="all"'),
+        "BPE-dropout, two encoder layers": (*GRU, SAMPLED, "encoder.layers=2"),
+    },
+    "luong": {
+        "BPE": (*GRU, "tokenizer.sampling=0"),
+        "BPE-dropout": (*GRU, SAMPLED),
+        "BPE-dropout, tied embeddings": (
+            *GRU, SAMPLED, 'decoder.tied="all"', "encoder.embedding=512", "decoder.embedding=512",
+        ),
+        "BPE-dropout, LSTM": (*LSTM, SAMPLED),
+    },
+}  # fmt: skip
+"""Settings of recurrent models that are compared on the validation set."""
+
+
+def compare_variants(folder: Path) -> None:
+    """Train the variants that are not in the folder, and write the best validation score of each."""
+    import torch
+
+    rows = []
+    for kind, variants in VARIANTS.items():
+        for name, settings in variants.items():
+            recipe, out = f"recipes/multi30k-en-de-{kind}.toml", folder / f"{kind}, {name}"
+            if not (out / "metrics.jsonl").exists():
+                options = [part for setting in (*COMMON, *settings) for part in ("--set", setting)]
+                command = [sys.executable, "-m", "jumok", "train", recipe, "--out", str(out), *options]
+                subprocess.run(command, check=True)
+            told = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            best = max(line["validation"]["bleu"] for line in told if "validation" in line)
+            steps = max(line["step"] for line in told)
+            conditions = (
+                f"{recipe}, {', '.join((*COMMON, *settings))}; {steps:,} steps; best score on the validation set"
+            )
+            system = "jumok" if kind == "luong" else SYSTEMS[kind]
+            rows.append(row(f"variants-multi30k/{name}", system, best, conditions))
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    write("multi30k_variants", rows, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
+
+
 def tokenised_bleu(outputs: list[str], references: list[str], language: str) -> float:
     tokenised = [moses_lowercased(texts, language) for texts in (outputs, references)]
     return sacrebleu.BLEU(tokenize="none", force=True).corpus_score(tokenised[0], [tokenised[1]]).score
@@ -199,7 +250,7 @@ def row(id: str, system: str, value: float, conditions: str) -> Row:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "translate", "score", "time"])
+    parser.add_argument("what", choices=["train", "translate", "score", "time", "variants"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes to train; defaults to all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
@@ -212,5 +263,7 @@ if __name__ == "__main__":
         translate(given.folder, *given.names, given.seeds)
     elif given.what == "score":
         score(given.folder)
+    elif given.what == "variants":
+        compare_variants(given.folder)
     else:
         measure_time(given.folder)

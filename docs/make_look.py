@@ -39,6 +39,7 @@ if __name__ == "__main__":
     shown = read_map("look")
     draw.save(shown, DEMO / "look-grid.svg", grid=True)
     draw.save(read_map("look-decoder"), DEMO / "look-decoder.svg", grid=True)
+    draw.save(read_map("software"), DEMO / "software.svg")
     word = len(shown.target) - 2
     photograph(shown, DEMO / "look-page.png", f'[aria-label="target"] .jumok-word:nth-of-type({word + 2})', height=570)
     draw.save(read_map("node"), DEMO / "node.svg")

@@ -107,9 +107,9 @@ def test_what_begins_like_a_goal_is_that_goal_or_another_number_of_the_same_run(
                 assert row["id"].removeprefix(goal) in BESIDE, f"{row['id']} begins like the goal {goal}"
 
 
-def test_the_goals_that_were_measured_have_rows_under_their_ids():
+def test_every_goal_has_rows_under_its_id():
     measured = {row["id"] for path in RESULTS for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
-    assert GOALS.keys() - measured == {"low-resource-de-en"}
+    assert not GOALS.keys() - measured
 
 
 def test_a_table_has_a_line_for_each_id_and_a_column_for_each_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
