@@ -136,7 +136,7 @@ def test_flex_attention_is_given_all_that_happens_to_a_score():
 FORMULAS = {
     "causal": causal(-1),
     "lengths": from_lengths([7, 3]),
-    "lengths of heads": from_lengths([[7, 3, 1], [0, 5, 2]]),
+    "lengths of heads": from_lengths(torch.tensor([[7, 3, 1], [0, 5, 2]])),
     "lengths of queries": from_lengths([7, 3], query_lengths=[2, 6]),
     "window": window(1, 2, offset=1),
     "window around centres": window(1, centre=torch.tensor([0.0, 2.5, torch.nan, 3.0, 6.0, 1.0])),
