@@ -40,6 +40,14 @@ def test_it_is_trained_and_used(work):
     assert "jumok translate THIS_FOLDER --task FILE < input.txt" in (model / "README.md").read_text(encoding="utf-8")
 
 
+def test_it_is_inspected_under_its_own_name(work):
+    decoder = re.search(r"class (\w+)\(Decoder\)", (work / "gru.py").read_text(encoding="utf-8"))[1]
+    facts = json.loads(well("inspect", work / "model", "--json", "--task", work / "gru.py").out)
+    assert facts["decoder"] == decoder
+    assert facts["encoder"] in ("transformer", "rnn")
+    assert decoder in (work / "model/README.md").read_text(encoding="utf-8")
+
+
 def test_it_is_served(work):
     pytest.importorskip("fastapi")
     from jumok.serve.models import load_models

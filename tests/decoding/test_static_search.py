@@ -167,10 +167,10 @@ def test_a_search_that_is_used_again_forgets_the_last_one_and_takes_new_weights(
 
 
 def test_finished_sentences_are_dropped_and_the_others_go_on(monkeypatch):
-    sizes, taken = [], module.Search.take
+    sizes, taken = [], module.StaticSearch.take
     monkeypatch.setattr(module, "SMALLEST", 1)
     monkeypatch.setattr(
-        module.Search, "take", lambda self, *given: sizes.append(self.shape.sentences) or taken(self, *given)
+        module.StaticSearch, "take", lambda self, *given: sizes.append(self.shape.sentences) or taken(self, *given)
     )
     for model in (transformer(), recurrent()):
         with torch.no_grad():
@@ -343,7 +343,7 @@ def test_a_recording_that_breaks_off_leaves_random_numbers_and_other_graphs_usab
 
 
 def test_a_search_whose_steps_cannot_be_recorded_warns_and_is_refused():
-    class Unrecorded(module.Search):
+    class Unrecorded(module.StaticSearch):
         def __init__(self):
             pass
 

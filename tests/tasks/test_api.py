@@ -146,6 +146,11 @@ def test_pairs_are_aligned_without_a_model():
     assert alignments[0] == (["old", "house"], ["house", "old"], {(0, 1), (1, 0)}, False)
 
 
+def test_an_unknown_option_of_alignment_names_the_nearest():
+    with pytest.raises(ArgumentError, match="symetrise is not an option of align.*symmetrise"):
+        jumok.align([("1", "1")], symetrise="product")
+
+
 def test_a_wrong_option_of_alignment_is_refused_before_the_pairs_are_read():
     def pairs():
         raise AssertionError
@@ -153,5 +158,5 @@ def test_a_wrong_option_of_alignment_is_refused_before_the_pairs_are_read():
 
     with pytest.raises(ArgumentError, match="--links needs a model"):
         jumok.align(pairs(), links="mutual")
-    with pytest.raises(TypeError, match="heads"):
+    with pytest.raises(ArgumentError, match="heads is not an option of align; did you mean head"):
         jumok.align(pairs(), "runs/x", heads=2)

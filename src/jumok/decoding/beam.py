@@ -36,7 +36,7 @@ def repeats_ngram(
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class SearchState:
     """The sentences still being searched, each with `beam` growing hypotheses and up to `beam` finished ones."""
 
     state: State
@@ -117,7 +117,9 @@ def longest_outputs(decoder: Decoder, encoding: Encoding, config: DecodingConfig
     return longest
 
 
-def begin(decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig, longest: Tensor) -> Search:
+def begin(
+    decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig, longest: Tensor
+) -> SearchState:
     """The search before its first step: one empty hypothesis for each sentence."""
     count, device = len(encoding.states), encoding.states.device
     longest = longest.to(device)
@@ -128,12 +130,12 @@ def begin(decoder: Decoder, encoding: Encoding, specials: Specials, config: Deco
     nothing = torch.full((count, config.beam), -torch.inf, dtype=dtype, device=device)
     empty = torch.full((count, config.beam, 1), specials.pad, dtype=torch.long, device=device)
     sentences = torch.arange(count, device=device)
-    return Search(state, sentences, longest, first, nothing.new_zeros(count, 1), empty, nothing)
+    return SearchState(state, sentences, longest, first, nothing.new_zeros(count, 1), empty, nothing)
 
 
 def allowed_tokens(
     log_probs: Float[Tensor, "sentence beam vocabulary"],
-    search: Search,
+    search: SearchState,
     length: int,
     specials: Specials,
     config: DecodingConfig,
@@ -154,13 +156,13 @@ def allowed_tokens(
 
 
 def _extend(
-    search: Search,
+    search: SearchState,
     log_probs: Tensor,
     length: int,
     specials: Specials,
     config: DecodingConfig,
     observe: Observer | None,
-) -> Search:
+) -> SearchState:
     """Extend every hypothesis by every token: the best that end go to the pool, the best of the others grow on."""
     vocabulary, beam = log_probs.shape[-1], config.beam
     candidates = (search.totals[:, :, None] + log_probs).flatten(1)
@@ -186,14 +188,16 @@ def _extend(
     )
 
 
-def best_finished(search: Search, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+def best_finished(search: SearchState, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """The best of the finished hypotheses of each sentence, old and new."""
     older = torch.nn.functional.pad(search.pool_ids, (0, 1))
     scores, order = torch.cat([search.pool_scores, scores], 1).topk(search.pool_scores.shape[1], dim=1)
     return pick_rows(torch.cat([older, ids], 1), order), scores
 
 
-def finished_sentences(search: Search, length: int, config: DecodingConfig, n_best: int) -> Bool[Tensor, " sentence"]:
+def finished_sentences(
+    search: SearchState, length: int, config: DecodingConfig, n_best: int
+) -> Bool[Tensor, " sentence"]:
     """Sentences at their greatest length, or of whose growing hypotheses none can be among the `n_best` any more.
 
     Greedy search, with a beam of 1, ends with the first output that ends.
@@ -206,7 +210,7 @@ def finished_sentences(search: Search, length: int, config: DecodingConfig, n_be
     return (length > search.longest) | (search.pool_scores[:, n_best - 1] >= best_to_come)
 
 
-def finished_hypotheses(search: Search, row: int, specials: Specials) -> list[Hypothesis]:
+def finished_hypotheses(search: SearchState, row: int, specials: Specials) -> list[Hypothesis]:
     """The finished hypotheses of a sentence, best first."""
     pool = zip(search.pool_ids[row].tolist(), search.pool_scores[row].tolist(), strict=True)
     return [Hypothesis(_words(ids, specials), score) for ids, score in pool if score > -torch.inf]

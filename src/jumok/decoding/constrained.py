@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.decoding.beam import (
-    Search,
+    SearchState,
     allowed_tokens,
     begin,
     best_finished,
@@ -34,7 +34,7 @@ SHARE = 1e6
 
 
 @dataclass(frozen=True, eq=False)
-class _ConstrainedSearch(Search):
+class _ConstrainedSearch(SearchState):
     """A search whose growing hypotheses also have a state in every pattern of their sentence."""
 
     states: Int[Tensor, "sentence growing pattern"]

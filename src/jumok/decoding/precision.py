@@ -42,17 +42,17 @@ def search(
     """
     quick = in_precision(model, precision_of(config, model))
 
-    def found_by(model: Any, observe: Observer | None) -> list[list[Hypothesis]]:
+    def search_with(model: Any, observe: Observer | None) -> list[list[Hypothesis]]:
         encoding = encode(model.encoder, *inputs)
         options: dict[str, Any] = {"n_best": n_best, "check": check}
         if constraints is not None:
             return constrained_search(model.decoder, encoding, specials, config, constraints, observe, **options)
         return beam_search(model.decoder, encoding, specials, config, observe, **options)
 
-    outputs = found_by(quick, observe)
+    outputs = search_with(quick, observe)
     if quick is model or all(outputs):
         return outputs
-    return [first or second for first, second in zip(outputs, found_by(model, None), strict=True)]
+    return [first or second for first, second in zip(outputs, search_with(model, None), strict=True)]
 
 
 def precision_of(config: DecodingConfig, model: nn.Module) -> torch.dtype:

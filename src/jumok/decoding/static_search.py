@@ -41,7 +41,7 @@ class SearchShape(NamedTuple):
     rules: Rules
 
 
-class Search:
+class StaticSearch:
     """A beam search of one shape: what its steps read and write, and on a GPU the graphs of its beginning and step."""
 
     def __init__(self, decoder: Decoder, encoding: Encoding, shape: SearchShape) -> None:
@@ -89,7 +89,7 @@ class Search:
         hidden = self.state.advance(self.beams.tokens, self.beams.parents)
         extend(self.beams, self.decoder.logits(hidden), self.shape.rules)
 
-    def take(self, other: "Search", sentences: Int[Tensor, " sentence"]) -> None:
+    def take(self, other: "StaticSearch", sentences: Int[Tensor, " sentence"]) -> None:
         """Continue some sentences of a larger search."""
         self.state.take(other.state, sentences)
         self.beams.take(other.beams, sentences)
@@ -153,14 +153,14 @@ class Searches:
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
         self.decoder = cast(Decoder, proxy(decoder))
         self.device, self.lock = device, threading.Lock()
-        self.by_shape: OrderedDict[SearchShape, Search] = OrderedDict()
+        self.by_shape: OrderedDict[SearchShape, StaticSearch] = OrderedDict()
         self.sizes: dict[SearchShape, int] = {}
         if device.type == "cuda":
             self.pool = torch.cuda.graph_pool_handle()
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self.room = SHARE * torch.cuda.get_device_properties(device).total_memory
 
-    def get(self, shape: SearchShape, encoding: Encoding) -> Search:
+    def get(self, shape: SearchShape, encoding: Encoding) -> StaticSearch:
         """The search of a shape, to be begun; made and recorded if it is the first of its shape."""
         search = self.by_shape.get(shape)
         if search is not None:
@@ -169,7 +169,7 @@ class Searches:
         on_gpu = self.device.type == "cuda"
         before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
         try:
-            search = Search(self.decoder, encoding, shape)
+            search = StaticSearch(self.decoder, encoding, shape)
         except torch.OutOfMemoryError as error:
             self.by_shape.clear()
             raise NotRecordedError from error
@@ -180,7 +180,7 @@ class Searches:
         self._forget()
         return search
 
-    def _record(self, search: Search) -> None:
+    def _record(self, search: StaticSearch) -> None:
         try:
             search.record(self.pool, self.stream)
         except Exception as error:  # whatever a decoder does that cannot be recorded, it can be run
@@ -258,13 +258,13 @@ def static_search(
 class Stage(NamedTuple):
     """A search, and the sentences in its first rows."""
 
-    search: Search
+    search: StaticSearch
     sentences: list[int]
 
 
 def _run(
     searches: Searches,
-    search: Search,
+    search: StaticSearch,
     encoding: Encoding,
     steps: int,
     count: int,

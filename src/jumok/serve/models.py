@@ -15,11 +15,9 @@ from jumok.images.files import Pixels
 from jumok.serve.errors import UnknownModelError
 from jumok.tasks import task_of
 from jumok.tasks.alignment import default_aligner
-from jumok.tasks.captioning import CaptioningTask
 from jumok.tasks.results import ANY, Languages
-from jumok.tasks.task import Task, read_trained
+from jumok.tasks.task import Task, parameters, read_trained
 from jumok.tasks.text_generator import TextGenerator
-from jumok.tasks.translation import TranslationTask
 from jumok.tasks.translator import Translator
 
 EXAMPLES_FILE = "examples.txt"
@@ -46,7 +44,7 @@ class ServedModel(Generic[G]):
     @property
     def parameters(self) -> int:
         """The number of parameters."""
-        return sum(parameter.numel() for parameter in self.generator.trained.model.parameters())
+        return parameters(self.generator.trained.model)
 
     @cached_property
     def aligner(self) -> Aligner:
@@ -116,15 +114,11 @@ def serve_model(
 ) -> ServedModel[Any]:
     """Load a model folder to be served; `own_task` is its task if that is not one of jumok's."""
 
-    def choose(tables: Mapping[str, Any]) -> Task[Any, Any]:
-        task = own_task or task_of(tables)
-        if not isinstance(task, TranslationTask | CaptioningTask):
-            commands = " or ".join(task.usage(str(folder)))
-            raise ModelError(f"{folder} {task.does}, which jumok serve does not support; use {commands}")
-        return task
-
-    task, trained = read_trained(folder, choose, find_device(device))
-    generator: TextGenerator = task.predictor(trained, folder)
+    task, trained = read_trained(folder, lambda tables: own_task or task_of(tables), find_device(device))
+    generator = task.predictor(trained, folder)
+    if not isinstance(generator, TextGenerator):
+        commands = " or ".join(task.usage(str(folder)))
+        raise ModelError(f"{folder} {task.does}, which jumok serve does not support; use {commands}")
     return ServedModel(name, task.name, generator, _own_examples(folder) or generator.examples(MAX_EXAMPLES))
 
 

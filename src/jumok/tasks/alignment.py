@@ -23,6 +23,7 @@ from jumok.data import Pair, corpus_pairs
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError, DataError
 from jumok.files import is_same_file
+from jumok.settings import nearest
 from jumok.tasks.results import ANY, Languages
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import TrainedTranslator
@@ -106,12 +107,15 @@ def align(
 
 def check_options(model: str | Path | None, options: Mapping[str, Any]) -> None:
     """Refuse options of `align` that are unknown, have no effect or contradict each other."""
+    known = (*AlignmentOptions._fields, "reverse", "dev", "task")
+    if unknown := next((name for name in options if name not in known), None):
+        raise ArgumentError(f"{unknown[:60]} is not an option of align{nearest(unknown, known)}")
     given = {name: value for name, value in options.items() if value not in (None, ANY)}
     if given.get("tokens") is False:  # words are the default
         del given["tokens"]
-    for name, known in (("links", Extraction), ("symmetrise", Join)):
-        if name in given and given[name] not in get_args(known):
-            raise ArgumentError(f"--{name} {given[name]!r} is not one of {', '.join(get_args(known))}")
+    for name, values in (("links", Extraction), ("symmetrise", Join)):
+        if name in given and given[name] not in get_args(values):
+            raise ArgumentError(f"--{name} {given[name]!r} is not one of {', '.join(get_args(values))}")
     if model is None:
         if unused := next((name for name in given if name != "threshold"), None):
             option = OPTION_NAMES.get(unused, f"--{unused}")

@@ -24,7 +24,7 @@ from jumok.models.memory_check import check_memory
 from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
 from jumok.tasks.captioning_scores import DECODING, score_captioner
-from jumok.tasks.describe import config_in_words, tokenizer_in_words
+from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
@@ -146,9 +146,9 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         recipe, (rows, columns) = trained.recipe, trained.model.encoder.grid
         return {
             "does": self.does,
-            "encoder": recipe.encoder.kind,
-            "decoder": recipe.decoder.kind,
-            "in words": {"encoder": config_in_words(recipe.encoder), "decoder": config_in_words(recipe.decoder)},
+            "encoder": kind_of(trained.model.encoder, recipe.encoder),
+            "decoder": kind_of(trained.model.decoder, recipe.decoder),
+            "in words": parts_in_words(trained.model.encoder, trained.model.decoder, recipe),
             "parameters": parameters(trained.model),
             "image": f"{recipe.images.size} × {recipe.images.size} pixels",
             "regions": f"{rows} × {columns}",

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import nn
+
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.graphs.network import GatConfig
 
@@ -19,6 +21,24 @@ def config_in_words(config: Any) -> str:
         config.kind, _image
     )(config)
     return ", ".join(words)
+
+
+def kind_of(part: nn.Module, config: Any) -> str:
+    """The kind of an encoder or decoder; the name of a class of the user's own, which no settings describe."""
+    return str(config.kind) if _is_built_in(part) else type(part).__name__
+
+
+def parts_in_words(encoder: nn.Module, decoder: nn.Module, recipe: Any) -> dict[str, str]:
+    """Both parts of a model in a few words."""
+    parts = {"encoder": (encoder, recipe.encoder), "decoder": (decoder, recipe.decoder)}
+    return {
+        name: config_in_words(config) if _is_built_in(part) else type(part).__name__
+        for name, (part, config) in parts.items()
+    }
+
+
+def _is_built_in(part: nn.Module) -> bool:
+    return type(part).__module__.startswith("jumok.")
 
 
 def network_in_words(config: GatConfig) -> str:

@@ -44,18 +44,18 @@ def inspect(folder: str | Path, *, task: Task[Any, Any] | None = None) -> Inspec
     facts = task.describe(trained) | {
         "use": " or ".join(task.usage(str(folder), trained)),
         "training": training_so_far(Path(folder), trained.recipe.training),
-        "parts": parameters_by_part(tensors),
+        "parts": parameters_by_part(dict(trained.model.named_parameters())),
         "files": file_sizes(Path(folder)),
     }
     return Inspection(facts, {name: list(tensor.shape) for name, tensor in tensors.items()})
 
 
-def parameters_by_part(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+def parameters_by_part(parameters: Mapping[str, Tensor]) -> dict[str, int]:
     """How many numbers each part of a model has; a table that several parts share is counted where it comes first."""
     counts: dict[str, int] = {}
-    for name, tensor in tensors.items():
+    for name, parameter in parameters.items():
         part = _part(name)
-        counts[part] = counts.get(part, 0) + tensor.numel()
+        counts[part] = counts.get(part, 0) + parameter.numel()
     if "target embeddings" not in counts and "source embeddings" in counts:
         counts = {"embeddings of both sides" if k == "source embeddings" else k: v for k, v in counts.items()}
     return counts

@@ -363,5 +363,5 @@ def shown_scores(scores: Mapping[str, float]) -> dict[str, str]:
 
 
 def parameters(model: nn.Module) -> int:
-    """How many numbers the weights of a model have; shared ones count once."""
-    return sum(tensor.numel() for tensor in weights_of(model).values())
+    """How many numbers the parameters of a model have; shared ones count once."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -28,7 +28,7 @@ from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.models.weights import check_fit, load_weights, weights_of, with_new_rows
 from jumok.settings import with_defaults
-from jumok.tasks.describe import config_in_words, tokenizer_in_words
+from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
 from jumok.tasks.map_source import MapSource, text_to_map
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
@@ -284,9 +284,9 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         recipe, tokenizers = trained.recipe, trained.tokenizers
         return {
             "does": self.does,
-            "encoder": recipe.encoder.kind,
-            "decoder": recipe.decoder.kind,
-            "in words": {"encoder": config_in_words(recipe.encoder), "decoder": config_in_words(recipe.decoder)},
+            "encoder": kind_of(trained.model.encoder, recipe.encoder),
+            "decoder": kind_of(trained.model.decoder, recipe.decoder),
+            "in words": parts_in_words(trained.model.encoder, trained.model.decoder, recipe),
             "parameters": parameters(trained.model),
             "tokenizer": tokenizer_in_words(recipe.tokenizer, tokenizers.source),
             "source vocabulary": tokenizers.source.size,

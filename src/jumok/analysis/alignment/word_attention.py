@@ -8,6 +8,7 @@ end for words without a link: then what is missing to 1 is the weight of having 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ from jumok.models.encoder_decoder import EncoderDecoder, Encoding, HeadWeights
 BATCH_TOKENS = 8192
 LONGEST = 4096
 """Tokens of a side beyond which a pair is left out, because the size of its weights grows with their product."""
+RECENT = 2048
+"""Pairs whose tokens are kept."""
 
 
 class AlignmentHead(NamedTuple):
@@ -66,7 +69,7 @@ class Tokens(NamedTuple):
         cls, pair: Pair, tokenizers: TokenizerPair, *, alone: bool = False, tag: str = ""
     ) -> "tuple[Tokens, Tokens]":
         """Tokenise both sides of a pair, with a tag in front of the source that is no word."""
-        source, target = tokenizers.encode(Pair(f"{tag} {pair.source}", pair.target) if tag else pair)
+        source, target = _encode(Pair(f"{tag} {pair.source}", pair.target) if tag else pair, tokenizers)
         translation = cls.of(pair.target, tokenizers.target, target, alone=alone)
         if not tag:
             return cls.of(pair.source, tokenizers.source, source, alone=alone), translation
@@ -105,8 +108,14 @@ def units_of(pair: Pair, tokenizers: TokenizerPair, *, tokens: bool = False) -> 
     """What the links of a pair connect: the words of both sides, or their tokens."""
     if not tokens:
         return pair.source.split(), pair.target.split()
-    source, target = tokenizers.encode(pair)
+    source, target = _encode(pair, tokenizers)
     return count_tokens(source, tokenizers.source).names, count_tokens(target, tokenizers.target).names
+
+
+@lru_cache(maxsize=RECENT)
+def _encode(pair: Pair, tokenizers: TokenizerPair) -> tuple[list[int], list[int]]:
+    """The ids of both sides; a pair on which the head is chosen is aligned later, and its tokens are named."""
+    return tokenizers.encode(pair)
 
 
 class WordWeights(NamedTuple):
