@@ -146,8 +146,21 @@ def test_pairs_are_aligned_without_a_model():
     assert alignments[0] == (["old", "house"], ["house", "old"], {(0, 1), (1, 0)}, False)
 
 
+def test_a_wrong_option_of_evaluation_is_refused(reverser):
+    with pytest.raises(ArgumentError, match="referense is not an option of evaluate; did you mean reference"):
+        jumok.evaluate(reverser, source="digits.txt", referense="digits.txt")
+    with pytest.raises(ArgumentError, match="source is the name of a file, but it is a list"):
+        jumok.evaluate(reverser, source=["1 2"], reference="digits.txt")
+
+
+@pytest.mark.parametrize("pairs", ["test.en", ["1 2 3"], [("1", "2", "3")], [("1", None)]])
+def test_what_is_aligned_are_pairs_of_texts(pairs):
+    with pytest.raises(ArgumentError, match=r"pair 1 is .* each pair must be a text and its translation"):
+        jumok.align(pairs)
+
+
 def test_an_unknown_option_of_alignment_names_the_nearest():
-    with pytest.raises(ArgumentError, match="symetrise is not an option of align.*symmetrise"):
+    with pytest.raises(ArgumentError, match=r"symetrise is not an option of align.*symmetrise"):
         jumok.align([("1", "1")], symetrise="product")
 
 

@@ -172,7 +172,10 @@ class DataConfig(ParallelText):
             self._check_mix()
         for one, other in (("source", "target"), ("valid_source", "valid_target")):
             if bool(getattr(self, one)) != bool(getattr(self, other)):
-                raise ConfigError(f"data.{one} and data.{other} belong together; only one of them is given")
+                raise ConfigError(
+                    f"data.{one} and data.{other} belong together; only one of them is given. A file with both sides, "
+                    "such as .tsv or .jsonl, is data.pairs"
+                )
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
         if self.only and not self.pairs:

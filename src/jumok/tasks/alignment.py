@@ -92,7 +92,7 @@ def align(
     """
     check_options(model, {"reverse": reverse, "dev": dev, "task": task, **options})
     how = AlignmentOptions(**{name: value for name, value in options.items() if value is not None})
-    texts = [Pair(*pair) for pair in pairs]
+    texts = [_as_pair(pair, number) for number, pair in enumerate(pairs, start=1)]
     if model is None:
         links = _align_text(texts, THRESHOLD if how.threshold is None else how.threshold, say)
         units = ((pair.source.split(), pair.target.split(), False) for pair in texts)
@@ -103,6 +103,12 @@ def align(
         units = ((*aligner.units(pair), aligner.tokens) for pair in texts)
     both = zip(units, watch(links, "aligning", len(texts)), strict=True)
     return (Alignment(source, target, found, of_tokens) for (source, target, of_tokens), found in both)
+
+
+def _as_pair(pair: Any, number: int) -> Pair:
+    if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+        raise ArgumentError(f"pair {number} is {repr(pair)[:60]}; each pair must be a text and its translation")
+    return Pair(*pair)
 
 
 def check_options(model: str | Path | None, options: Mapping[str, Any]) -> None:

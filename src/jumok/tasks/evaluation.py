@@ -1,12 +1,14 @@
 """Evaluation of a model of any task on test data, or of outputs from a file."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.model_folder import check_output_path
+from jumok.settings import nearest
 from jumok.tasks import TRANSLATION, Folders, load_predictor
 from jumok.tasks.results import EvaluationOptions, EvaluationResult
 from jumok.tasks.task import Task
@@ -53,6 +55,12 @@ def evaluate(
 
 def _settings(systems: Mapping[str, Path], options: Mapping[str, Any]) -> EvaluationOptions:
     """The options as their dataclass, with paths and lists of the types that it declares."""
+    known = [field.name for field in fields(EvaluationOptions)]
+    for name, value in options.items():
+        if name not in known:
+            raise ArgumentError(f"{name[:60]} is not an option of evaluate{nearest(name, known)}")
+        if name in ("source", "reference", "terms") and not isinstance(value, str | Path | None):
+            raise ArgumentError(f"{name} is the name of a file, but it is a {type(value).__name__}")
     as_types: dict[str, Any] = {"source": str, "reference": str, "terms": str, "save": Path, "report": Path}
     as_types |= {"metrics": tuple, "features": tuple}
     typed = {name: as_types[name](value) if name in as_types else value for name, value in _given(options)}

@@ -204,7 +204,7 @@ def _recipe_of_run(folder: Path, *, resume: bool) -> Path:
     if not (folder / RECIPE).is_file():
         raise ConfigError(
             f"{folder} is a folder without {RECIPE}, which a run has from its first validation on; name the recipe, a "
-            ".toml file"
+            ".toml file, instead of the folder to begin again; data that are prepared already are used"
         )
     if not resume:
         raise ConfigError(
