@@ -105,12 +105,12 @@ class EditTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text that edits write up to the first EOS."""
-        found = list(map(int, ids))
-        if found and not 0 <= min(found) <= max(found) < self.size:
+        edits = list(map(int, ids))
+        if edits and not 0 <= min(edits) <= max(edits) < self.size:
             raise ArgumentError(
-                f"ids must lie between 0 and {self.size - 1}, but run from {min(found)} to {max(found)}"
+                f"ids must lie between 0 and {self.size - 1}, but run from {min(edits)} to {max(edits)}"
             )
-        return self.letters.decode(map(piece_of, found))
+        return self.letters.decode(map(piece_of, edits))
 
     def surface(self, ids: Sequence[int]) -> str:
         """The text of edits, with spaces written ▁."""

@@ -109,6 +109,6 @@ class PairFilter:
             before = len(seen)
             seen.add(value)
             repeated.append(len(seen) == before)
-        found = np.zeros(len(hashes), bool)
-        found[~empty] = repeated
-        return found
+        is_repeated = np.zeros(len(hashes), bool)
+        is_repeated[~empty] = repeated
+        return is_repeated

@@ -37,8 +37,10 @@ def train_sentencepiece(sentences: list[str], options: dict[str, Any]) -> bytes:
     )
     if done.returncode == 0:
         return done.stdout
-    said = done.stderr.decode("utf-8", "replace")
-    raise RuntimeError(said if done.returncode == FAILED else f"its process ended with code {done.returncode}\n{said}")
+    message = done.stderr.decode("utf-8", "replace")
+    raise RuntimeError(
+        message if done.returncode == FAILED else f"its process ended with code {done.returncode}\n{message}"
+    )
 
 
 def _train(sentences: list[str], options: dict[str, Any]) -> bytes:
@@ -130,8 +132,8 @@ def append_settings(model: bytes, settings: dict[str, Any]) -> bytes:
 
 def settings_of(model: bytes) -> dict[str, Any]:
     """The settings that `append_settings` appended; a ValueError if there are none."""
-    found = [body for field, body in fields_of(model) if field == SETTINGS_FIELD and isinstance(body, bytes)]
-    settings = parse_json(found[-1]) if found else None
+    bodies = [body for field, body in fields_of(model) if field == SETTINGS_FIELD and isinstance(body, bytes)]
+    settings = parse_json(bodies[-1]) if bodies else None
     if not isinstance(settings, dict):
         raise ValueError("no settings in the file")
     return settings
@@ -182,10 +184,10 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _explained(message: str, size: int, text_name: str) -> str:
-    if found := re.search(r"(\d+) vs (\d+)", message):
+    if match := re.search(r"(\d+) vs (\d+)", message):
         return (
-            f"tokenizer.size = {size} is too small for the {text_name} text, whose characters alone need {found[2]}; "
-            f"set tokenizer.size = {found[2]} or more, or lower tokenizer.coverage with tokenizer.byte_fallback = true"
+            f"tokenizer.size = {size} is too small for the {text_name} text, whose characters alone need {match[2]}; "
+            f"set tokenizer.size = {match[2]} or more, or lower tokenizer.coverage with tokenizer.byte_fallback = true"
         )
     return f"sentencepiece could not train a tokenizer on the {text_name} text: {message.splitlines()[0]}"
 
@@ -250,16 +252,16 @@ class BpeSampler:
         merged = [score(left + right) for left, right in pairwise(pieces)]
         while True:
             best, place = None, 0
-            for at, found in enumerate(merged):
-                if found is not None and draw() >= self.dropout and (best is None or found > best):
-                    best, place = found, at
+            for position, candidate in enumerate(merged):
+                if candidate is not None and draw() >= self.dropout and (best is None or candidate > best):
+                    best, place = candidate, position
             if best is None:
                 return pieces
             pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
             del merged[place]
-            for at in (place - 1, place):  # only the neighbours of the new piece have changed
-                if 0 <= at < len(merged):
-                    merged[at] = score(pieces[at] + pieces[at + 1])
+            for position in (place - 1, place):  # only the neighbours of the new piece have changed
+                if 0 <= position < len(merged):
+                    merged[position] = score(pieces[position] + pieces[position + 1])
 
 
 def _main() -> None:
