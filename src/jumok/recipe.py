@@ -137,11 +137,11 @@ def write_recipe(recipe: Any) -> str:
 def sections(cls: Any) -> dict[str, dict[str, type[Settings]]]:
     """The sections of a recipe, each with its config dataclasses by `kind`; a section without kinds has one, ""."""
     hints = get_type_hints(cls)
-    found = {}
+    by_section = {}
     for field in fields(cls):
         kinds = get_args(hints[field.name])
-        found[field.name] = {kind.kind: kind for kind in kinds} if kinds else {"": hints[field.name]}
-    return found
+        by_section[field.name] = {kind.kind: kind for kind in kinds} if kinds else {"": hints[field.name]}
+    return by_section
 
 
 def _parsed(cls: type[RecipeT], tables: Mapping[str, Any], variables: bool) -> RecipeT:

@@ -139,10 +139,10 @@ def parse_toml(content: bytes, path: str | Path) -> dict[str, Any]:
 
 def _line_at_fault(text: str, message: str) -> str:
     """The line that a message of tomllib is about and, where its value is a text without quotes, how to write it."""
-    found = re.search(r"at line (\d+)", message)
-    if not found:
+    match = re.search(r"at line (\d+)", message)
+    if not match:
         return ""
-    line = text.split("\n")[int(found[1]) - 1].strip()
+    line = text.split("\n")[int(match[1]) - 1].strip()
     bare = UNQUOTED.fullmatch(line)
     if not bare:
         return f": {line[:SHOWN]}"

@@ -67,8 +67,8 @@ def gaussian_sums(
 
 def _evaluate(query: Tensor, moments: Tensor, terms: list[int]) -> Float[Tensor, "query value"]:
     one, other = _powers(query, terms)
-    found = (one @ moments).view(len(query), other.shape[1], -1)
-    return torch.einsum("qrv,qr->qv", found, other) * _envelope(query)
+    partial_sums = (one @ moments).view(len(query), other.shape[1], -1)
+    return torch.einsum("qrv,qr->qv", partial_sums, other) * _envelope(query)
 
 
 def _powers(x: Float[Tensor, "point dim"], terms: list[int]) -> tuple[Tensor, Tensor]:
@@ -85,10 +85,10 @@ def _tables(x: Tensor, terms: list[int]) -> Iterator[Float[Tensor, "point term"]
 
 
 def _product(tables: list[Tensor], x: Tensor) -> Float[Tensor, "point term"]:
-    found = x.new_ones(len(x), 1)
+    product = x.new_ones(len(x), 1)
     for table in tables:
-        found = (found[:, :, None] * table[:, None, :]).flatten(1)
-    return found
+        product = (product[:, :, None] * table[:, None, :]).flatten(1)
+    return product
 
 
 def _envelope(x: Float[Tensor, "point dim"]) -> Float[Tensor, "point 1"]:
