@@ -299,8 +299,8 @@ def to_toml(value: Any) -> str:
         # JSON leaves the delete character as it is; TOML wants it escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Settings):
-        given = ((field.name, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
-        return f"{{{', '.join(f'{name} = {to_toml(part)}' for name, part in given if part is not None)}}}"
+        items = ((field.name, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+        return f"{{{', '.join(f'{name} = {to_toml(part)}' for name, part in items if part is not None)}}}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     return repr(value)

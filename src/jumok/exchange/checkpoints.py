@@ -136,10 +136,10 @@ class ForeignModel(NamedTuple):
         missing = [_missing(side) for side in self.sides]
         if first.tokens == second.tokens:
             missing = [list(dict.fromkeys(missing[0] + missing[1]))] * 2
-        made = [self._vocabulary(side, more) for side, more in zip(self.sides, missing, strict=True)]
-        source, target = (tokenizer for tokenizer, _ in made)
+        vocabularies = [self._vocabulary(side, more) for side, more in zip(self.sides, missing, strict=True)]
+        source, target = (tokenizer for tokenizer, _ in vocabularies)
         shared = source if source.model == target.model else target
-        return TokenizerPair(source, shared), made[0][1], made[1][1]
+        return TokenizerPair(source, shared), vocabularies[0][1], vocabularies[1][1]
 
     def _vocabulary(self, side: SideVocabulary, missing: Sequence[str]) -> tuple[Tokenizer, Vocabulary]:
         ids = {token: id for id, token in enumerate(side.tokens)}

@@ -248,9 +248,9 @@ def _check_labels(raw: RawGraph, classes: int) -> int:
         )
     known = np.unique(labels[labels >= 0])
     if len(known) < 2:
-        seen = [str(raw.class_names[label]) if raw.class_names else str(label) for label in known]
+        listing = [str(raw.class_names[label]) if raw.class_names else str(label) for label in known]
         raise DataError(
-            f"{raw.origin}: labels must be of two classes or more to learn from; seen: {', '.join(seen) or 'none'}"
+            f"{raw.origin}: labels must be of two classes or more to learn from; seen: {', '.join(listing) or 'none'}"
         )
     return classes or len(raw.class_names) or int(known[-1]) + 1
 

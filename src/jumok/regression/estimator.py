@@ -277,11 +277,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return y.cpu().numpy().reshape(-1, *self.y_.shape[1:])
 
 
-def _weighted(x: np.ndarray, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _weighted(x: np.ndarray, y: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The points that count, and how much, 1 on average; None if all count the same."""
-    if given is None:
+    if sample_weight is None:
         return x, y, None
-    weight = _check_sample_weight(given, x, dtype=np.float64, ensure_non_negative=True)
+    weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
     counts = weight > 0
     if not counts.any():
         raise ArgumentError("sample_weight is 0 for every point; at least one must be positive")

@@ -211,7 +211,7 @@ def _cell(text: str) -> str:
 
 def _identity(translator: Translator, settings: Mapping[str, Any]) -> str:
     """Identifies the model and the settings that determine its outputs."""
-    given = sorted((name, repr(value)) for name, value in settings.items() if value is not None)
+    options = sorted((name, repr(value)) for name, value in settings.items() if value is not None)
     languages = [side.language for side in translator.trained.tokenizers]
-    content = f"{weights_digest(translator.trained.model)} {given} {languages}"
+    content = f"{weights_digest(translator.trained.model)} {options} {languages}"
     return blake2b(content.encode(), digest_size=16).hexdigest()

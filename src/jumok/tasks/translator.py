@@ -66,8 +66,8 @@ class TrainedTranslator(NamedTuple):
     @property
     def longest_source(self) -> int:
         """Most tokens of a source text that the model was trained on, outliers aside."""
-        seen = self.recipe.decoding.max_source or self.recipe.filter.max_length
-        return seen if self.positions is None else min(seen, self.positions)
+        limit = self.recipe.decoding.max_source or self.recipe.filter.max_length
+        return limit if self.positions is None else min(limit, self.positions)
 
     @property
     def longest_sentence(self) -> int:

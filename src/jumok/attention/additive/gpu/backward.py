@@ -58,11 +58,11 @@ def backward(
         plane = sums.scorer.scores(some, rows, mask) if scores is None else scores
         weights = plane if scores is None else empty_plane(len(plane), plane.shape[1], keys, query.device)
         d_scores = empty_plane(len(plane), plane.shape[1], keys, query.device)
-        given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
-        torch.bmm(given, values.mT, out=first_keys(d_scores, keys))
+        d_rows, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
+        torch.bmm(d_rows, values.mT, out=first_keys(d_scores, keys))
         turned = upstream(plane, weights, d_scores, lse, sound, mask, seed, dropout, some, rows, keys)
         whole = d_value if len(pieces) == 1 else d_value[some]
-        whole.baddbmm_(first_keys(weights, keys).mT, given, beta=int(rows.start > 0))
+        whole.baddbmm_(first_keys(weights, keys).mT, d_rows, beta=int(rows.start > 0))
         sums.add(d_scores, turned, some, rows, mask)
     return sums.gradients()._replace(value=d_value)
 
@@ -94,8 +94,8 @@ def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> 
     (batches, queries, _), keys = query.shape, key.shape[1]
     sums = GradientSums(query, key, v, scored=True)
     for some, rows in cuts(batches, queries, keys, planes=2):
-        given = d_scores[some, rows].float()
-        plane, turned = (filled(part) for part in (given, given.mT))
+        d_rows = d_scores[some, rows].float()
+        plane, turned = (filled(part) for part in (d_rows, d_rows.mT))
         sums.add(plane, turned, some, rows)
     return sums.gradients()
 

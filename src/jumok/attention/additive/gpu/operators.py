@@ -177,7 +177,7 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
     if dropout:
         raise BackendError('fused attention with dropout has no second gradient; use backend="direct"')
     inputs = tracing.graph_inputs(query, key, value, v)
-    visible = _seen(query, key, first, beyond, mask)
+    visible = _visible_keys(query, key, first, beyond, mask)
     with torch.autocast(query.device.type, enabled=False):
         query, key, value, v = (tensor.float() for tensor in inputs)
         score = Additive(v[0] if len(v) == 1 else v)
@@ -185,18 +185,18 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
         return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
 
 
-def _seen(
+def _visible_keys(
     query: Tensor, key: Tensor, first: Tensor | None, beyond: Tensor | None, mask: Tensor | None
 ) -> Bool[Tensor, "batch #query key"] | None:
     """The visible keys of each query; None if all keys are visible."""
-    at = torch.arange(key.shape[1], device=key.device)
+    positions = torch.arange(key.shape[1], device=key.device)
     parts = [
-        None if first is None else at >= first[..., None],
-        None if beyond is None else at < beyond[..., None],
+        None if first is None else positions >= first[..., None],
+        None if beyond is None else positions < beyond[..., None],
         None if mask is None else mask.repeat_interleave(len(query) // len(mask), 0),
     ]
-    given = [part for part in parts if part is not None]
-    return reduce(torch.logical_and, given) if given else None
+    present = [part for part in parts if part is not None]
+    return reduce(torch.logical_and, present) if present else None
 
 
 def _like(tensor: Tensor) -> Tensor:
