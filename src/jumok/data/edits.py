@@ -67,8 +67,8 @@ class EditTokenizer(Tokenizer):
     def learn(cls, source: Tokenizer, target: Tokenizer, pairs: Iterable[Pair]) -> "EditTokenizer":
         """The tokenizer of a target as one of edits, with an alignment learnt from some pairs."""
         encoded = ((source.encode(pair.source)[1:-1], target.encode(pair.target)[1:-1]) for pair in pairs)
-        some = [pair for pair in islice(encoded, MOST_PAIRS) if max(map(len, pair)) <= LONGEST]
-        distance = learn_edit_distance(some, same_alphabet=source.pieces == target.pieces)
+        sample = [pair for pair in islice(encoded, MOST_PAIRS) if max(map(len, pair)) <= LONGEST]
+        distance = learn_edit_distance(sample, same_alphabet=source.pieces == target.pieces)
         return cls(append_settings(target.model, settings_of(target.model) | {"edits": distance.settings()}))
 
     @property

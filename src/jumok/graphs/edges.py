@@ -86,8 +86,8 @@ def _adjacency(at: Tensor, others: Tensor, nodes: int) -> Adjacency:
     degrees = starts.diff()
     ends = torch.where(degrees > LONGEST, starts[:-1], starts[1:])
     degrees, nodes_by_degree = torch.sort(degrees, descending=True, stable=True)
-    some = len(at) // LONGEST
-    long = torch.cat([(degrees[:some] > LONGEST).sum()[None], nodes_by_degree[:some]]).int()
+    most = len(at) // LONGEST
+    long = torch.cat([(degrees[:most] > LONGEST).sum()[None], nodes_by_degree[:most]]).int()
     return Adjacency(starts, ends, others[order].int(), order.int(), long)
 
 

@@ -92,8 +92,8 @@ def kernel_sums(
         nearest = nearest_squared(queries, x, points, key, tiling)
         slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(query.dtype).eps)
         reach = nearest.view(-1, tiling.rows).amax(1) + slack
-    for some, starts, blocks in visits(queries, points, reach):
-        rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
+    for boxes, starts, blocks in visits(queries, points, reach):
+        rows = slice(boxes.start * tiling.rows, boxes.stop * tiling.rows)
         for first in range(0, len(values), 2):
             some_values, last = values[first : first + 2], first + 2 >= len(values)
             sums = _sums(
@@ -117,10 +117,10 @@ def nearest_squared(
 
     squared = x.new_empty(x.shape[1])
     parts = [surely_within(low, high, points) for low, high in _some_boxes(queries, points)]
-    for some, starts, blocks in visits(queries, points, torch.cat(parts)):
-        rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
+    for boxes, starts, blocks in visits(queries, points, torch.cat(parts)):
+        rows = slice(boxes.start * tiling.rows, boxes.stop * tiling.rows)
         gpu_kernels.nearest_kernel(
-            (some.stop - some.start,), x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, squared[rows],
+            (boxes.stop - boxes.start,), x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, squared[rows],
             DIM=len(x), BLOCK=points.size, ROWS=tiling.rows, COLS=tiling.cols, warps=tiling.warps,
         )  # fmt: skip
     return squared
