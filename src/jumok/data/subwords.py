@@ -141,18 +141,18 @@ def settings_of(model: bytes) -> dict[str, Any]:
 
 def fields_of(message: bytes) -> Iterator[tuple[int, bytes | int]]:
     """The fields of a protobuf message: numbers as int, everything else as bytes."""
-    at = 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
         if tag & 7 == 0:
-            value, at = _read_varint(message, at)
+            value, position = _read_varint(message, position)
             yield tag >> 3, value
             continue
-        length, at = _read_varint(message, at) if tag & 7 == 2 else (FIXED.get(tag & 7, 0), at)
-        if (not length and tag & 7 != 2) or at + length > len(message):
+        length, position = _read_varint(message, position) if tag & 7 == 2 else (FIXED.get(tag & 7, 0), position)
+        if (not length and tag & 7 != 2) or position + length > len(message):
             raise ValueError("not a protobuf message")
-        yield tag >> 3, message[at : at + length]
-        at += length
+        yield tag >> 3, message[position : position + length]
+        position += length
 
 
 def length_delimited(field: int, value: bytes) -> bytes:
@@ -171,15 +171,15 @@ def _varint(number: int) -> bytes:
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 64, 7):
-        if at >= len(message):
+        if position >= len(message):
             break
-        number |= (message[at] & 0x7F) << shift
-        at += 1
-        if message[at - 1] < 0x80:
-            return number, at
+        number |= (message[position] & 0x7F) << shift
+        position += 1
+        if message[position - 1] < 0x80:
+            return number, position
     raise ValueError("a number runs past the end of the message")
 
 

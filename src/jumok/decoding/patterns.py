@@ -114,10 +114,10 @@ class PatternMaker:
         left = np.where(states == dead, FORBIDDEN, 0)
         return TextPattern(after, left, needed[0])
 
-    def _edges(self, text: str, at: int) -> dict[int, int]:
+    def _edges(self, text: str, start: int) -> dict[int, int]:
         """The tokens that continue a text from a letter on, and how many of its letters are then written."""
-        rest = text[at:]
-        edges = {id: at + size for size in range(1, len(rest) + 1) for id in self.by_spelling.get(rest[:size], ())}
+        rest = text[start:]
+        edges = {id: start + size for size in range(1, len(rest) + 1) for id in self.by_spelling.get(rest[:size], ())}
         first = bisect_right(self.sorted, rest)
         for spelling in takewhile(lambda spelling: spelling.startswith(rest), islice(self.sorted, first, None)):
             if letter_kind(spelling[len(rest)]) != "joining":

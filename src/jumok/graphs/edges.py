@@ -78,15 +78,15 @@ def sort_edges(edge_index: Int[Tensor, "2 edge"], nodes: int) -> SortedEdges:
     return SortedEdges(edge_index, _adjacency(target, source, nodes), _adjacency(source, target, nodes))
 
 
-def _adjacency(at: Tensor, others: Tensor, nodes: int) -> Adjacency:
-    sorted_at, order = torch.sort(at.int(), stable=True)
-    numbers = torch.arange(nodes + 1, device=at.device, dtype=torch.int32)
-    starts = torch.searchsorted(sorted_at, numbers, out_int32=True)
+def _adjacency(owners: Tensor, others: Tensor, nodes: int) -> Adjacency:
+    sorted_owners, order = torch.sort(owners.int(), stable=True)
+    numbers = torch.arange(nodes + 1, device=owners.device, dtype=torch.int32)
+    starts = torch.searchsorted(sorted_owners, numbers, out_int32=True)
     # There are at most so many long ones: a size that does not depend on the data needs no wait for the GPU.
     degrees = starts.diff()
     ends = torch.where(degrees > LONGEST, starts[:-1], starts[1:])
     degrees, nodes_by_degree = torch.sort(degrees, descending=True, stable=True)
-    most = len(at) // LONGEST
+    most = len(owners) // LONGEST
     long = torch.cat([(degrees[:most] > LONGEST).sum()[None], nodes_by_degree[:most]]).int()
     return Adjacency(starts, ends, others[order].int(), order.int(), long)
 

@@ -132,14 +132,14 @@ def learn(
 
 def _in_units(smoother: Smoother, order: Int[Tensor, " place"] | None = None) -> SortedSmoother:
     """Points divided by the bandwidth, so that what is tried are multiples of it."""
-    one = torch.ones((), dtype=smoother.x.dtype, device=smoother.x.device)
-    return SortedSmoother.of(smoother.kernel, one, smoother.x / smoother.bandwidth, smoother.y_and_one, order)
+    unit = torch.ones((), dtype=smoother.x.dtype, device=smoother.x.device)
+    return SortedSmoother.of(smoother.kernel, unit, smoother.x / smoother.bandwidth, smoother.y_and_one, order)
 
 
 def _valleys(errors: list[float]) -> list[int]:
     """The steps of the grid at local minima."""
     beside = zip([math.inf, *errors], errors, [*errors[1:], math.inf], strict=False)
-    return [step for step, (one, here, other) in enumerate(beside) if here <= one and here <= other]
+    return [step for step, (before, here, after) in enumerate(beside) if here <= before and here <= after]
 
 
 def _bottom(errors: list[float], step: int) -> tuple[float, float]:
