@@ -8,10 +8,10 @@ class JumokError(Exception):
     """Base of all errors that the caller can correct; the message is one line, and the command line prints it."""
 
     def __str__(self) -> str:
-        said = " ".join(super().__str__().splitlines())
-        if len(said) <= LONGEST:
-            return said
-        return f"{said[: LONGEST - 301]} … {said[-298:]}"
+        message = " ".join(super().__str__().splitlines())
+        if len(message) <= LONGEST:
+            return message
+        return f"{message[: LONGEST - 301]} … {message[-298:]}"
 
 
 class ArgumentError(JumokError, ValueError):

@@ -147,13 +147,13 @@ def _not_text(raw: bytes, at: int, path: str | Path, number: int) -> DataError:
         return DataError(f"{display_name(path)} is {kind}, not text; name a file of text, one sentence a line")
     where = f"{display_name(path)}, line {number}: byte {at + 1} of the line"
     if raw[at]:
-        seen, likely = f"(0x{raw[at]:02x}) is not UTF-8", _likely_encoding(raw, number)
+        fault, likely = f"(0x{raw[at]:02x}) is not UTF-8", _likely_encoding(raw, number)
     elif 3 * raw.count(0) > len(raw):  # letters of two bytes each, one of them 0
         swapped = number == 1 and raw[::2].count(0) > raw[1::2].count(0)
-        seen, likely = "is 0, as in UTF-16", "UTF-16BE" if swapped else "UTF-16LE"
+        fault, likely = "is 0, as in UTF-16", "UTF-16BE" if swapped else "UTF-16LE"
     else:
         return DataError(f"{where} is 0, which is not text; remove it, for example: tr -d '\\000' < FILE > NEW")
-    return DataError(f"{where} {seen}; convert the file first, for example: iconv -f {likely} -t UTF-8")
+    return DataError(f"{where} {fault}; convert the file first, for example: iconv -f {likely} -t UTF-8")
 
 
 def _likely_encoding(raw: bytes, number: int) -> str:

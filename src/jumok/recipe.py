@@ -48,31 +48,31 @@ def recipe_title(path: Path) -> str:
     return re.split(r"(?<!et al)\.(?= |$)", comment)[0]
 
 
-def find_recipe(given: Path) -> tuple[Path, str]:
+def find_recipe(path: Path) -> tuple[Path, str]:
     """The file of a recipe given by its path or by the name of one that comes with jumok, and a message on the choice.
 
     A file of the user's own is preferred to one of the same name that comes with jumok.
     """
     shipped = shipped_recipes()
-    name = given.stem if given.suffix == ".toml" else given.name
-    is_name = given.parent in (Path(), Path("recipes"))
-    if given.exists() and not (given.is_dir() and is_name and name in shipped):
-        return given, ""
-    own = given.with_name(f"{given.name}.toml")
-    if given.suffix != ".toml" and own.is_file():
+    name = path.stem if path.suffix == ".toml" else path.name
+    is_name = path.parent in (Path(), Path("recipes"))
+    if path.exists() and not (path.is_dir() and is_name and name in shipped):
+        return path, ""
+    own = path.with_name(f"{path.name}.toml")
+    if path.suffix != ".toml" and own.is_file():
         other = "; the one of the same name that comes with jumok is not used" if is_name and name in shipped else ""
         return own, f"the recipe is {own}{other}"
     if is_name and name in shipped:
         return shipped[name], f"the recipe is {name}, which comes with jumok: {shipped[name]}"
-    if given.suffix == ".toml" or not is_name:  # a file, most likely
+    if path.suffix == ".toml" or not is_name:  # a file, most likely
         close = get_close_matches(name, shipped, n=1)
-        near = nearest_path(given)
+        near = nearest_path(path)
         if close and "did you mean" not in near:
             near = f"; jumok has a {close[0]} of its own"
-        raise ConfigError(f"there is no recipe {given}{near}")
+        raise ConfigError(f"there is no recipe {path}{near}")
     close = get_close_matches(name, shipped, n=1)
     near = f"did you mean {close[0]}?" if close else "`jumok recipes` lists them"
-    raise ConfigError(f"there is no recipe {given}, and none of that name comes with jumok; {near}")
+    raise ConfigError(f"there is no recipe {path}, and none of that name comes with jumok; {near}")
 
 
 def read_tables(path: str | Path) -> dict[str, Any]:
@@ -98,14 +98,14 @@ class Override(NamedTuple):
     """How messages name it."""
 
 
-def parse_overrides(given: Mapping[str, Any] | Iterable[str]) -> list[Override]:
+def parse_overrides(overrides: Mapping[str, Any] | Iterable[str]) -> list[Override]:
     """Overrides from {"training.steps": 2000}, or from texts such as "training.steps=2000"."""
-    if isinstance(given, Mapping):
+    if isinstance(overrides, Mapping):
         return [
             Override(place, os.fspath(value) if isinstance(value, os.PathLike) else value, f"overrides[{place!r}]")
-            for place, value in given.items()
+            for place, value in overrides.items()
         ]
-    return [_parsed_override(text) for text in given]
+    return [_parsed_override(text) for text in overrides]
 
 
 def parse_recipe(
@@ -137,11 +137,11 @@ def write_recipe(recipe: Any) -> str:
 def sections(cls: Any) -> dict[str, dict[str, type[Settings]]]:
     """The sections of a recipe, each with its config dataclasses by `kind`; a section without kinds has one, ""."""
     hints = get_type_hints(cls)
-    found = {}
+    by_section = {}
     for field in fields(cls):
         kinds = get_args(hints[field.name])
-        found[field.name] = {kind.kind: kind for kind in kinds} if kinds else {"": hints[field.name]}
-    return found
+        by_section[field.name] = {kind.kind: kind for kind in kinds} if kinds else {"": hints[field.name]}
+    return by_section
 
 
 def _parsed(cls: type[RecipeT], tables: Mapping[str, Any], variables: bool) -> RecipeT:

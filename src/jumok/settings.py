@@ -139,10 +139,10 @@ def parse_toml(content: bytes, path: str | Path) -> dict[str, Any]:
 
 def _line_at_fault(text: str, message: str) -> str:
     """The line that a message of tomllib is about and, where its value is a text without quotes, how to write it."""
-    found = re.search(r"at line (\d+)", message)
-    if not found:
+    match = re.search(r"at line (\d+)", message)
+    if not match:
         return ""
-    line = text.split("\n")[int(found[1]) - 1].strip()
+    line = text.split("\n")[int(match[1]) - 1].strip()
     bare = UNQUOTED.fullmatch(line)
     if not bare:
         return f": {line[:SHOWN]}"
@@ -299,8 +299,8 @@ def to_toml(value: Any) -> str:
         # JSON leaves the delete character as it is; TOML wants it escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Settings):
-        given = ((field.name, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
-        return f"{{{', '.join(f'{name} = {to_toml(part)}' for name, part in given if part is not None)}}}"
+        items = ((field.name, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+        return f"{{{', '.join(f'{name} = {to_toml(part)}' for name, part in items if part is not None)}}}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     return repr(value)

@@ -167,8 +167,8 @@ class SoftDatabase:
             return self._index.vectors(query)
         width, vector = self._vectors.shape[-1], _as_vector(query)
         if vector is None or vector.shape != (width,):
-            seen = f"{type(query).__name__}: {query!r}" if vector is None else f"of shape {list(vector.shape)}"
-            raise ArgumentError(f"the keys are vectors of {width} numbers, but the query is {seen}")
+            description = f"{type(query).__name__}: {query!r}" if vector is None else f"of shape {list(vector.shape)}"
+            raise ArgumentError(f"the keys are vectors of {width} numbers, but the query is {description}")
         if not vector.isfinite().all():
             raise ArgumentError(f"the query must be finite numbers, but it is {query!r}")
         return vector, self._vectors

@@ -195,5 +195,5 @@ def _leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:
     try:
         return tuple(torch.broadcast_shapes(*(lead for _, lead in leads)))  # type: ignore[no-untyped-call]
     except RuntimeError:
-        seen = ", ".join(f"{name if name in tensors else f'{name} of {score}'} {list(lead)}" for name, lead in leads)
-        raise ArgumentError(f"the leading axes do not broadcast: {seen}") from None
+        shapes = ", ".join(f"{name if name in tensors else f'{name} of {score}'} {list(lead)}" for name, lead in leads)
+        raise ArgumentError(f"the leading axes do not broadcast: {shapes}") from None

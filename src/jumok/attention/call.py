@@ -37,7 +37,7 @@ class AttentionCall:
     """The largest score of each query and Σ exp(score − largest), where a kernel computed them."""
     isolated: bool = True
     """Whether `query` and `key` are free of NaN behind the mask; False where only a kernel keeps it out."""
-    given: Score | None = None
+    caller_score: Score | None = None
     """The caller's score, where `score` is the simpler one it was reduced to."""
 
     def prepare(self, *, isolate: bool) -> "AttentionCall":
@@ -115,7 +115,7 @@ class AttentionCall:
     @property
     def score_name(self) -> str:
         """The caller's score, for messages."""
-        return str(self.score if self.given is None else self.given)
+        return str(self.score if self.caller_score is None else self.caller_score)
 
     @property
     def planes(self) -> int:

@@ -26,7 +26,7 @@ Signature = tuple[Any, ...]
 class CachedCall(NamedTuple):
     """What calls of one signature have in common."""
 
-    given: Score
+    caller_score: Score
     score: Dot
     normalise: Normaliser
     tile: Tile
@@ -37,7 +37,7 @@ class CachedCall(NamedTuple):
         if type(visible) is Lengths and visible.lengths.is_cpu and not visible.fits(self.tile):
             visible.check(self.tile)
         return AttentionCall(
-            query, key, value, self.score, self.normalise, visible, 0.0, self.tile, None, None, False, self.given
+            query, key, value, self.score, self.normalise, visible, 0.0, self.tile, None, None, False, self.caller_score
         )
 
 
@@ -50,13 +50,13 @@ def signature(
     """What decides how a call is checked and computed; None for calls that are checked every time."""
     if not type(query) is type(key) is type(value) is Tensor or tracing.is_traced():
         return None
-    seen: Any = None
+    mask_key: Any = None
     if visible is not None:
         kind = type(visible)
         if kind is Causal:
-            seen = visible.offset
+            mask_key = visible.offset
         elif kind is Lengths:
-            seen = tuple((lengths.shape, lengths.device) for _, lengths in visible.tensors())
+            mask_key = tuple((lengths.shape, lengths.device) for _, lengths in visible.tensors())
         else:
             return None
     dtype, device, dense = query.dtype, query.device, torch.strided
@@ -66,7 +66,7 @@ def signature(
         return None
     if not type(score) is type(normalise) is type(backend) is str or type(dropout) is not float or dropout != 0:
         return None
-    return score, normalise, seen, backend, dtype, device, query.shape, key.shape, value.shape
+    return score, normalise, mask_key, backend, dtype, device, query.shape, key.shape, value.shape
 
 
 def cached_plan(call_signature: Signature | None) -> CachedCall | None:

@@ -181,17 +181,17 @@ def from_lengths(
 def as_lengths(name: str, lengths: Any) -> Int[Tensor, "*batch"]:
     """Lengths as a tensor of integers."""
     try:
-        found = torch.as_tensor(lengths)
+        tensor = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):
-        found = None
-    if found is not None and not found.numel():
-        found = found.long()
-    if found is None or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
-        seen = describe(lengths) if isinstance(lengths, Tensor) else repr(lengths)
-        raise ArgumentError(f"{name} must be a tensor or a list of integers, but it is {seen}")
-    if tracing.is_readable(found) and (shortest := extremes(found)[0]) < 0:
+        tensor = None
+    if tensor is not None and not tensor.numel():
+        tensor = tensor.long()
+    if tensor is None or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        description = describe(lengths) if isinstance(lengths, Tensor) else repr(lengths)
+        raise ArgumentError(f"{name} must be a tensor or a list of integers, but it is {description}")
+    if tracing.is_readable(tensor) and (shortest := extremes(tensor)[0]) < 0:
         raise ArgumentError(f"{name} must not be negative, but it holds {shortest}")
-    return found
+    return tensor
 
 
 def extremes(lengths: Int[Tensor, "*batch"]) -> tuple[int, int]:
@@ -199,8 +199,8 @@ def extremes(lengths: Int[Tensor, "*batch"]) -> tuple[int, int]:
     if not (count := lengths.numel()):
         return 0, 0
     if count <= FEW_LENGTHS:  # a list is faster than a reduction
-        found = (lengths if lengths.dim() == 1 else lengths.flatten()).tolist()
-        return min(found), max(found)
+        values = (lengths if lengths.dim() == 1 else lengths.flatten()).tolist()
+        return min(values), max(values)
     lowest, highest = lengths.aminmax()
     return int(lowest), int(highest)
 

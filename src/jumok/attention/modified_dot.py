@@ -99,8 +99,8 @@ class ModifiedDot(Score):
 
     def __str__(self) -> str:
         names = ("bias", "slopes", "soft_cap", "sinks", "change")
-        given = [name for name in names if getattr(self, name) is not None]
-        return f'score "dot" with {", ".join(given)}'
+        parts = [name for name in names if getattr(self, name) is not None]
+        return f'score "dot" with {", ".join(parts)}'
 
 
 def scaled_dot(
@@ -124,7 +124,7 @@ def scaled_dot(
         that broadcast to [batch, head, query, key]; after the soft cap.
     """
     scale = None if scale is None else finite_scale(scale)
-    if all(given is None for given in (bias, slopes, soft_cap, sinks, change)):
+    if all(part is None for part in (bias, slopes, soft_cap, sinks, change)):
         return ScaledDot(scale)
     if soft_cap is not None and not (isinstance(soft_cap, Real) and 0 < soft_cap < math.inf):
         raise ArgumentError(f"soft_cap must be a number greater than 0, but it is {soft_cap!r}")

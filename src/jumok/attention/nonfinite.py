@@ -41,10 +41,10 @@ def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visibl
     broken = (broken_key | broken_value)[..., None, :]
     sees_nonfinite, looking, looked_at = [], [], torch.zeros((), dtype=torch.bool, device=query.device)
     for part in _parts(tile):
-        seen = visible.tile(part)
-        sees_nonfinite.append(_every_row((seen & broken).any(-1), part))
-        looking.append(_every_row(seen.any(-1), part))
-        looked_at = looked_at | seen.any(-2)
+        mask = visible.tile(part)
+        sees_nonfinite.append(_every_row((mask & broken).any(-1), part))
+        looking.append(_every_row(mask.any(-1), part))
+        looked_at = looked_at | mask.any(-2)
     sees_something = torch.cat(looking, -1)
     unseen = ~looked_at
     return FiniteInputs(

@@ -27,10 +27,10 @@ def packed(
 
 
 def _ends(name: str, lengths: Tensor | list[int]) -> Int[Tensor, " sequence"]:
-    found = as_lengths(name, lengths)
-    if found.dim() != 1:
-        raise ArgumentError(f"{name} of packed sequences must be [sequence], but it is {list(found.shape)}")
-    return found.cumsum(0, dtype=torch.int32)
+    tensor = as_lengths(name, lengths)
+    if tensor.dim() != 1:
+        raise ArgumentError(f"{name} of packed sequences must be [sequence], but it is {list(tensor.shape)}")
+    return tensor.cumsum(0, dtype=torch.int32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,8 +72,8 @@ def check_unchanged(inputs: tuple[Version, ...]) -> None:
 
 def _inputs(call: AttentionCall) -> Iterator[tuple[str, Tensor]]:
     yield "query", call.query
-    if isinstance(call.given, Location):
-        yield f"weight of {call.given}", call.given.weight  # its rows are the keys
+    if isinstance(call.caller_score, Location):
+        yield f"weight of {call.caller_score}", call.caller_score.weight  # its rows are the keys
     else:
         yield "key", call.key
     for name in call.score.parameter_axes:

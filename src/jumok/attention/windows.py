@@ -39,8 +39,8 @@ class Window(Visible):
     offset: int = 0
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        own, given = self.offset, self.centre
-        centre = tile.rows[:, None] + own if given is None else _centre_column(given.detach(), tile)
+        offset, centres = self.offset, self.centre
+        centre = tile.rows[:, None] + offset if centres is None else _centre_column(centres.detach(), tile)
         return (tile.positions >= centre - self.before) & (tile.positions <= centre + self.after)
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:

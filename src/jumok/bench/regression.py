@@ -108,15 +108,15 @@ def in_chunks(
     mode: str = "donot_use_mm_for_euclid_dist",
 ) -> Float[Tensor, " query"]:
     """Plain PyTorch: distances from differences, kernel, sums, for as many queries at a time as memory allows."""
-    y_and_one, found = torch.stack([y, torch.ones_like(y)], 1), []
+    y_and_one, predictions = torch.stack([y, torch.ones_like(y)], 1), []
     for part in query.split(max(1, chunk // len(x))):  # type: ignore[no-untyped-call]
         u = torch.cdist(part, x, compute_mode=mode) / case.bandwidth
         weights = (-0.5 * u**2).softmax(-1) if case.kernel == "gaussian" else (1 - u**2).clamp(min=0)
         if case.kernel == "boxcar":
             weights = (u <= 1).to(u.dtype)
         sums = weights @ y_and_one
-        found.append(sums[:, 0] / sums[:, 1])
-    return torch.cat(found)
+        predictions.append(sums[:, 0] / sums[:, 1])
+    return torch.cat(predictions)
 
 
 def scikit_learn_prediction(case: Case) -> Call:

@@ -51,13 +51,13 @@ def _device_name(device: torch.device) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "jumok": __version__, "torch": torch.__version__}
+    versions = {"python": platform.python_version(), "jumok": __version__, "torch": torch.__version__}
     for package in PEERS:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _today() -> str:

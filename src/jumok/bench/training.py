@@ -123,8 +123,8 @@ def _marian_step(shape: TransformerShape, batch: Batch, device: torch.device) ->
             decoder_input_ids=placed.target_in,
             use_cache=False,
         )
-        found: Tensor = output.logits
-        return found
+        scores: Tensor = output.logits
+        return scores
 
     return _stepped(model, logits, placed.target_out, device)
 

@@ -211,8 +211,8 @@ def sampling_settings(
     risk = {} if mbr is None else {"mbr": True, "samples" if sample else "beam": mbr}
     if sample:
         return settings | {"samples": n_best, "mbr": False} | risk
-    if given := [name for name, value in settings.items() if value is not None]:
-        raise ArgumentError(f"--{given[0].replace('_', '-')} is for --sample, which is not given")
+    if options := [name for name, value in settings.items() if value is not None]:
+        raise ArgumentError(f"--{options[0].replace('_', '-')} is for --sample, which is not given")
     return risk
 
 

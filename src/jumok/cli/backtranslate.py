@@ -104,8 +104,8 @@ def _settings(beam: int | None, samples: int | None, drawing: dict[str, Any]) ->
     if beam is None:
         return {"samples": samples or 1, **drawing}
     drawing = {"samples": samples, **drawing}
-    if given := [name for name, value in drawing.items() if value is not None]:
+    if options := [name for name, value in drawing.items() if value is not None]:
         raise ArgumentError(
-            f"--{given[0].replace('_', '-')} is for drawing sources, but --beam searches; leave one out"
+            f"--{options[0].replace('_', '-')} is for drawing sources, but --beam searches; leave one out"
         )
     return {"samples": 0, "beam": beam}

@@ -104,14 +104,14 @@ def look(
         raise error
 
 
-def _models_and_text(given: Sequence[str]) -> tuple[str | None, str | None, Sequence[str]]:
+def _models_and_text(arguments: Sequence[str]) -> tuple[str | None, str | None, Sequence[str]]:
     """The first model, the text, and the other models of an ensemble."""
-    if len(given) < 3:
-        model, text = (*given, None, None)[:2]
+    if len(arguments) < 3:
+        model, text = (*arguments, None, None)[:2]
         return model, text, ()
-    *models, text = given
+    *models, text = arguments
     if wrong := next((model for model in models if not isdir(model)), None):
-        hint = f'; put a text of several words in quotes: "{" ".join(given)}"' if wrong == given[0] else ""
+        hint = f'; put a text of several words in quotes: "{" ".join(arguments)}"' if wrong == arguments[0] else ""
         raise ArgumentError(f"there is no model folder {wrong}{hint}")
     return models[0], text, models[1:]
 

@@ -128,14 +128,14 @@ def _write_utf8() -> None:
     codecs.register_error(WITH_QUESTION_MARKS, _question_marks)
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(encoding=None if sys.stderr.isatty() else "utf-8", errors="replace")
-    if isinstance(given := sys.stdout, TextIOWrapper):
-        at_terminal = given.isatty()
+    if isinstance(stream := sys.stdout, TextIOWrapper):
+        at_terminal = stream.isatty()
         sys.stdout = Results(
-            given.buffer,
-            encoding=given.encoding if at_terminal else "utf-8",
+            stream.buffer,
+            encoding=stream.encoding if at_terminal else "utf-8",
             errors=WITH_QUESTION_MARKS if at_terminal else "replace",  # some file names hold lone surrogates
-            line_buffering=given.line_buffering,
-            write_through=given.write_through,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
         )
 
 

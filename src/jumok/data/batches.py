@@ -127,12 +127,12 @@ def collate(rows: Sequence[tuple[Ids, Ids]]) -> Batch:
 
 def collate_sides(source: Sentences, target: Sentences) -> Batch:
     """Pad encoded sentences ([BOS, ..., EOS] each) to one batch; the source loses its BOS."""
-    sources, source_seen = source.padded()
+    sources, source_visible = source.padded()
     targets, _ = target.padded()
     longest = max(int(target.lengths.max(initial=1)) - 1, 0)
-    seen = np.arange(longest) < (target.lengths - 1)[:, None]
-    target_in, target_out = (np.where(seen, part, PAD) for part in (targets[:, :-1], targets[:, 1:]))
-    parts = (sources[:, 1:].copy(), source_seen[:, 1:].copy(), target_in, target_out, seen)
+    target_visible = np.arange(longest) < (target.lengths - 1)[:, None]
+    target_in, target_out = (np.where(target_visible, part, PAD) for part in (targets[:, :-1], targets[:, 1:]))
+    parts = (sources[:, 1:].copy(), source_visible[:, 1:].copy(), target_in, target_out, target_visible)
     return Batch(*(torch.from_numpy(part) for part in parts))
 
 

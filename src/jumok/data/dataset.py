@@ -74,12 +74,12 @@ class Dataset:
         """One side of many rows at once."""
         place = rows * self.sides + side
         self._check_all(self._offsets_at + 8 * place, self._offsets_at + 8 * (place + 2))
-        starts, ends = (self._offsets[at].astype(np.int64) for at in (place, place + 1))
+        starts, ends = (self._offsets[number].astype(np.int64) for number in (place, place + 1))
         width = self._tokens.itemsize
         self._check_all(starts * width, ends * width)
         lengths = ends - starts
-        at = np.arange(lengths.sum()) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)
-        return Sentences(self._tokens[at], lengths)
+        positions = np.arange(lengths.sum()) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)
+        return Sentences(self._tokens[positions], lengths)
 
     @cached_property
     def length_counts(self) -> LengthCounts:

@@ -158,36 +158,40 @@ def expected_edits(
     source: Int[np.ndarray, "pair source"], target: Int[np.ndarray, "pair target"], log_p: _Probabilities
 ) -> tuple[Float[np.ndarray, "x y"], Float[np.ndarray, " x"], Float[np.ndarray, " y"]]:
     """The expected number of every edit over all ways to draw the pairs, by the forward-backward algorithm."""
-    both = log_p.substitute[source[:, :, None], target[:, None, :]]
-    one, other = log_p.delete[source], log_p.insert[target]
-    before = _prefixes(both, one, other)
-    after = _prefixes(both[:, ::-1, ::-1], one[:, ::-1], other[:, ::-1])[:, ::-1, ::-1]
+    substitutions = log_p.substitute[source[:, :, None], target[:, None, :]]
+    deletions, insertions = log_p.delete[source], log_p.insert[target]
+    before = _prefixes(substitutions, deletions, insertions)
+    after = _prefixes(substitutions[:, ::-1, ::-1], deletions[:, ::-1], insertions[:, ::-1])[:, ::-1, ::-1]
     inside = after - before[:, -1:, -1:]  # what follows a cell, over the whole
     counts = tuple(np.zeros_like(part) for part in log_p)
-    np.add.at(counts[0], (source[:, :, None], target[:, None]), np.exp(before[:, :-1, :-1] + both + inside[:, 1:, 1:]))
-    np.add.at(counts[1], source, np.exp(before[:, :-1] + one[:, :, None] + inside[:, 1:]).sum(2))
-    np.add.at(counts[2], target, np.exp(before[:, :, :-1] + other[:, None] + inside[:, :, 1:]).sum(1))
+    np.add.at(
+        counts[0],
+        (source[:, :, None], target[:, None]),
+        np.exp(before[:, :-1, :-1] + substitutions + inside[:, 1:, 1:]),
+    )
+    np.add.at(counts[1], source, np.exp(before[:, :-1] + deletions[:, :, None] + inside[:, 1:]).sum(2))
+    np.add.at(counts[2], target, np.exp(before[:, :, :-1] + insertions[:, None] + inside[:, :, 1:]).sum(1))
     return counts  # type: ignore[return-value]
 
 
 def _prefixes(
-    both: Float[np.ndarray, "pair source target"],
-    one: Float[np.ndarray, "pair source"],
-    other: Float[np.ndarray, "pair target"],
+    substitutions: Float[np.ndarray, "pair source target"],
+    deletions: Float[np.ndarray, "pair source"],
+    insertions: Float[np.ndarray, "pair target"],
 ) -> Float[np.ndarray, "pair source+1 target+1"]:
     """log p(x₁…ᵢ, y₁…ⱼ) for all i and j."""
-    count, rows, columns = both.shape
-    found = np.full((count, rows + 1, columns + 1), -np.inf)
-    found[:, 0, 0] = 0
+    count, rows, columns = substitutions.shape
+    prefixes = np.full((count, rows + 1, columns + 1), -np.inf)
+    prefixes[:, 0, 0] = 0
     for row in range(rows + 1):
         for column in range(columns + 1):
             if row:
-                here = found[:, row - 1, column] + one[:, row - 1]
-                found[:, row, column] = np.logaddexp(found[:, row, column], here)
+                here = prefixes[:, row - 1, column] + deletions[:, row - 1]
+                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], here)
             if column:
-                here = found[:, row, column - 1] + other[:, column - 1]
-                found[:, row, column] = np.logaddexp(found[:, row, column], here)
+                here = prefixes[:, row, column - 1] + insertions[:, column - 1]
+                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], here)
             if row and column:
-                here = found[:, row - 1, column - 1] + both[:, row - 1, column - 1]
-                found[:, row, column] = np.logaddexp(found[:, row, column], here)
-    return found
+                here = prefixes[:, row - 1, column - 1] + substitutions[:, row - 1, column - 1]
+                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], here)
+    return prefixes

@@ -67,8 +67,8 @@ class EditTokenizer(Tokenizer):
     def learn(cls, source: Tokenizer, target: Tokenizer, pairs: Iterable[Pair]) -> "EditTokenizer":
         """The tokenizer of a target as one of edits, with an alignment learnt from some pairs."""
         encoded = ((source.encode(pair.source)[1:-1], target.encode(pair.target)[1:-1]) for pair in pairs)
-        some = [pair for pair in islice(encoded, MOST_PAIRS) if max(map(len, pair)) <= LONGEST]
-        distance = learn_edit_distance(some, same_alphabet=source.pieces == target.pieces)
+        sample = [pair for pair in islice(encoded, MOST_PAIRS) if max(map(len, pair)) <= LONGEST]
+        distance = learn_edit_distance(sample, same_alphabet=source.pieces == target.pieces)
         return cls(append_settings(target.model, settings_of(target.model) | {"edits": distance.settings()}))
 
     @property
@@ -105,12 +105,12 @@ class EditTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text that edits write up to the first EOS."""
-        found = list(map(int, ids))
-        if found and not 0 <= min(found) <= max(found) < self.size:
+        edits = list(map(int, ids))
+        if edits and not 0 <= min(edits) <= max(edits) < self.size:
             raise ArgumentError(
-                f"ids must lie between 0 and {self.size - 1}, but run from {min(found)} to {max(found)}"
+                f"ids must lie between 0 and {self.size - 1}, but run from {min(edits)} to {max(edits)}"
             )
-        return self.letters.decode(map(piece_of, found))
+        return self.letters.decode(map(piece_of, edits))
 
     def surface(self, ids: Sequence[int]) -> str:
         """The text of edits, with spaces written ▁."""

@@ -74,7 +74,7 @@ class PairFilter:
     def __init__(self, config: FilterConfig) -> None:
         self.config = config
         self.report = FilterReport()
-        self._seen: set[int] = set()
+        self._known_hashes: set[int] = set()
 
     def keeps(
         self, lengths: Int[np.ndarray, "pair 2"], hashes: UInt64[np.ndarray, " pair"], empty: Bool[np.ndarray, " pair"]
@@ -104,11 +104,11 @@ class PairFilter:
         self, hashes: UInt64[np.ndarray, " pair"], empty: Bool[np.ndarray, " pair"]
     ) -> Bool[np.ndarray, " pair"]:
         """Pairs that came before, here or in earlier chunks; those with an empty side are not remembered."""
-        seen, repeated = self._seen, []
+        known_hashes, repeated = self._known_hashes, []
         for value in hashes[~empty].tolist():
-            before = len(seen)
-            seen.add(value)
-            repeated.append(len(seen) == before)
-        found = np.zeros(len(hashes), bool)
-        found[~empty] = repeated
-        return found
+            before = len(known_hashes)
+            known_hashes.add(value)
+            repeated.append(len(known_hashes) == before)
+        is_repeated = np.zeros(len(hashes), bool)
+        is_repeated[~empty] = repeated
+        return is_repeated

@@ -83,7 +83,7 @@ class SourceComparison(NamedTuple):
 
 def text_fingerprint(data: DataConfig) -> SourceFingerprint:
     """The fingerprint of the sources of parallel text."""
-    settings, babel = _given(asdict(data)), version("babel") if data.corpus else ""
+    settings, babel = _effective_settings(asdict(data)), version("babel") if data.corpus else ""
     saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they identify a dataset's contents
     paths = {*TEXT_FILES, "dataset"} if saved else set(TEXT_FILES)
     return SourceFingerprint(
@@ -93,7 +93,7 @@ def text_fingerprint(data: DataConfig) -> SourceFingerprint:
     )
 
 
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
+def _effective_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings without later additions that have no effect, so that data prepared before them stay valid."""
     later = {key for key in LATER if not settings.get(key)}
     kept = {key: value for key, value in settings.items() if key not in later}
@@ -112,12 +112,12 @@ def _without_paths(settings: dict[str, Any], paths: set[str]) -> dict[str, Any]:
 
 def _text_files(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """The files by the settings that name them, such as "source" or "mix[1].source"."""
-    found = {
+    files = {
         prefix + label: path for key in TEXT_FILES if settings[key] for label, path in _labelled(key, settings[key])
     }
     for number, corpus in enumerate(settings.get("mix", ())):
-        found |= _text_files(corpus, f"{prefix}mix[{number}].")
-    return found
+        files |= _text_files(corpus, f"{prefix}mix[{number}].")
+    return files
 
 
 def _labelled(key: str, path: str) -> list[tuple[str, str]]:

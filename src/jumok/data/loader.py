@@ -65,10 +65,10 @@ class Resampler:
 
     def _cut_word(self, ids: bytes, number: int) -> tuple[int, ...]:
         """The cut with this number of the word that these ids spell."""
-        given = np.frombuffer(ids, np.uint32).tolist()
-        if self._whole[given[0]]:
-            return tuple(given)
-        word = self.tokenizer.surface(given)
+        pieces = np.frombuffer(ids, np.uint32).tolist()
+        if self._whole[pieces[0]]:
+            return tuple(pieces)
+        word = self.tokenizer.surface(pieces)
         return tuple(self.tokenizer.cut(word, self.amount, Random(CUTS * crc32(ids) + number)))
 
 

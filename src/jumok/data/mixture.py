@@ -51,11 +51,11 @@ class Mixture:
         keys = splitmix64(self._cells.keys[cell] + (number // count).astype(np.uint64))
         places = self._cells.starts[cell] + permute(number % count, count, keys)
         owner = np.searchsorted(self._firsts, places, side="right") - 1
-        found: np.ndarray = np.empty_like(places)
+        rows: np.ndarray = np.empty_like(places)
         for corpus in np.unique(owner).tolist():
             mine, first = owner == corpus, self._firsts[corpus]
-            found[mine] = self.datasets[corpus].sorted_rows(places[mine] - first) + first
-        return found
+            rows[mine] = self.datasets[corpus].sorted_rows(places[mine] - first) + first
+        return rows
 
     def __getitem__(self, row: int) -> tuple[UInt[np.ndarray, "_"], ...]:
         """The sentences of one row."""
@@ -65,13 +65,13 @@ class Mixture:
     def sentences(self, rows: Int[np.ndarray, " n"], side: int) -> Sentences:
         """One side of many rows at once."""
         owner = np.searchsorted(self._firsts, rows, side="right") - 1
-        lengths, found = np.zeros(len(rows), np.int64), {}
+        lengths, by_corpus = np.zeros(len(rows), np.int64), {}
         for corpus in np.unique(owner).tolist():
-            found[corpus] = self.datasets[corpus].sentences((rows - self._firsts[corpus])[owner == corpus], side)
-            lengths[owner == corpus] = found[corpus].lengths
+            by_corpus[corpus] = self.datasets[corpus].sentences((rows - self._firsts[corpus])[owner == corpus], side)
+            lengths[owner == corpus] = by_corpus[corpus].lengths
         of_token = np.repeat(owner, lengths)
         ids = np.empty(len(of_token), np.int64)
-        for corpus, sentences in found.items():
+        for corpus, sentences in by_corpus.items():
             ids[of_token == corpus] = sentences.ids
         return Sentences(ids, lengths)
 

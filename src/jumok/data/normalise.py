@@ -95,7 +95,7 @@ def _to_form(text: str, form: Form) -> str:
             return unicodedata.normalize("NFD", text)
         case "jamo":
             return SYLLABLE.sub(
-                lambda found: unicodedata.normalize("NFD", found[0]), unicodedata.normalize("NFC", text)
+                lambda match: unicodedata.normalize("NFD", match[0]), unicodedata.normalize("NFC", text)
             )
 
 

@@ -21,7 +21,7 @@ NUMBERED = re.compile(r"(?<=%)\d+\$")
 
 def placeholders(text: str) -> Counter[str]:
     """How often each placeholder and tag occurs in a text; %1$s counts as %s."""
-    return Counter(NUMBERED.sub("", found) for found in PLACEHOLDER.findall(text))
+    return Counter(NUMBERED.sub("", placeholder) for placeholder in PLACEHOLDER.findall(text))
 
 
 def keeps_placeholders(source: str, output: str) -> bool:

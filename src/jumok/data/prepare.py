@@ -320,16 +320,16 @@ def _write_train(
     linked = data.alignments
     chunks = Chunk.of_linked(data.training_with_links(say=say)) if linked else Chunk.of_pairs(data.training())
 
-    def rows(found: Iterable[TokenisedChunk]) -> Iterator[Sentences]:
-        for chunk in found:
+    def rows(tokenised_chunks: Iterable[TokenisedChunk]) -> Iterator[Sentences]:
+        for chunk in tokenised_chunks:
             yield chunk.rows(pair_filter.keeps(chunk.lengths, chunk.hashes, chunk.empty))
         note["filter"] = _checked_report(pair_filter, "learn from")
 
     size, sides = max(side.size for side in tokenizers), 2
     if data.alignments:
         size, sides = max(size, MOST_WORDS), 3
-    with closing(tokenise_chunks(chunks, tokenizers)) as found:
-        return write_chunks(path, rows(found), sides=sides, size=size, fingerprint=fingerprint, note=note)
+    with closing(tokenise_chunks(chunks, tokenizers)) as tokenised_chunks:
+        return write_chunks(path, rows(tokenised_chunks), sides=sides, size=size, fingerprint=fingerprint, note=note)
 
 
 def _write_valid(

@@ -87,10 +87,10 @@ def from_merges(pieces: Sequence[str], merges: Sequence[Sequence[str]], charsmap
     """
     scores = {"".join(pair): -float(rank) for rank, pair in reversed(list(enumerate(merges)))}
     lowest = -float(len(merges))
-    found = [ScoredPiece(piece, scores.get(piece, lowest), NORMAL) for piece in pieces if piece not in RESERVED]
+    scored_pieces = [ScoredPiece(piece, scores.get(piece, lowest), NORMAL) for piece in pieces if piece not in RESERVED]
     rules = length_delimited(NORMALISER_NAME, b"nmt_nfkc") + length_delimited(CHARSMAP, b64decode(charsmap))
     trainer = bytes([MODEL_TYPE << 3, BPE])
-    return SentencePieceModel(found, trainer, [(NORMALISER, rules)])
+    return SentencePieceModel(scored_pieces, trainer, [(NORMALISER, rules)])
 
 
 def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list[str]:

@@ -111,8 +111,8 @@ class MixedCorpus(ParallelText, MixtureShare):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.validate and (given := self.valid_source or self.valid_pairs):
-            raise ConfigError(f"{self.shown('validate')}, but {given} is given to validate on; leave one of them out")
+        if not self.validate and (path := self.valid_source or self.valid_pairs):
+            raise ConfigError(f"{self.shown('validate')}, but {path} is given to validate on; leave one of them out")
 
     def alone(self, data: "DataConfig") -> "DataConfig":
         """The corpus as data of its own."""
@@ -162,11 +162,12 @@ class DataConfig(ParallelText):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [key for key in ONE_OF if getattr(self, key)]
-        if len(given) != 1:
-            seen = f"{' and '.join(f'data.{key}' for key in given)} are given" if given else "none of them is given"
+        sources = [key for key in ONE_OF if getattr(self, key)]
+        if len(sources) != 1:
+            listing = " and ".join(f"data.{key}" for key in sources)
             raise ConfigError(
-                f"give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; {seen}"
+                "give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; "
+                + (f"{listing} are given" if sources else "none of them is given")
             )
         if self.mix:
             self._check_mix()

@@ -37,8 +37,10 @@ def train_sentencepiece(sentences: list[str], options: dict[str, Any]) -> bytes:
     )
     if done.returncode == 0:
         return done.stdout
-    said = done.stderr.decode("utf-8", "replace")
-    raise RuntimeError(said if done.returncode == FAILED else f"its process ended with code {done.returncode}\n{said}")
+    message = done.stderr.decode("utf-8", "replace")
+    raise RuntimeError(
+        message if done.returncode == FAILED else f"its process ended with code {done.returncode}\n{message}"
+    )
 
 
 def _train(sentences: list[str], options: dict[str, Any]) -> bytes:
@@ -130,8 +132,8 @@ def append_settings(model: bytes, settings: dict[str, Any]) -> bytes:
 
 def settings_of(model: bytes) -> dict[str, Any]:
     """The settings that `append_settings` appended; a ValueError if there are none."""
-    found = [body for field, body in fields_of(model) if field == SETTINGS_FIELD and isinstance(body, bytes)]
-    settings = parse_json(found[-1]) if found else None
+    bodies = [body for field, body in fields_of(model) if field == SETTINGS_FIELD and isinstance(body, bytes)]
+    settings = parse_json(bodies[-1]) if bodies else None
     if not isinstance(settings, dict):
         raise ValueError("no settings in the file")
     return settings
@@ -139,18 +141,18 @@ def settings_of(model: bytes) -> dict[str, Any]:
 
 def fields_of(message: bytes) -> Iterator[tuple[int, bytes | int]]:
     """The fields of a protobuf message: numbers as int, everything else as bytes."""
-    at = 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
         if tag & 7 == 0:
-            value, at = _read_varint(message, at)
+            value, position = _read_varint(message, position)
             yield tag >> 3, value
             continue
-        length, at = _read_varint(message, at) if tag & 7 == 2 else (FIXED.get(tag & 7, 0), at)
-        if (not length and tag & 7 != 2) or at + length > len(message):
+        length, position = _read_varint(message, position) if tag & 7 == 2 else (FIXED.get(tag & 7, 0), position)
+        if (not length and tag & 7 != 2) or position + length > len(message):
             raise ValueError("not a protobuf message")
-        yield tag >> 3, message[at : at + length]
-        at += length
+        yield tag >> 3, message[position : position + length]
+        position += length
 
 
 def length_delimited(field: int, value: bytes) -> bytes:
@@ -169,23 +171,23 @@ def _varint(number: int) -> bytes:
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 64, 7):
-        if at >= len(message):
+        if position >= len(message):
             break
-        number |= (message[at] & 0x7F) << shift
-        at += 1
-        if message[at - 1] < 0x80:
-            return number, at
+        number |= (message[position] & 0x7F) << shift
+        position += 1
+        if message[position - 1] < 0x80:
+            return number, position
     raise ValueError("a number runs past the end of the message")
 
 
 def _explained(message: str, size: int, text_name: str) -> str:
-    if found := re.search(r"(\d+) vs (\d+)", message):
+    if match := re.search(r"(\d+) vs (\d+)", message):
         return (
-            f"tokenizer.size = {size} is too small for the {text_name} text, whose characters alone need {found[2]}; "
-            f"set tokenizer.size = {found[2]} or more, or lower tokenizer.coverage with tokenizer.byte_fallback = true"
+            f"tokenizer.size = {size} is too small for the {text_name} text, whose characters alone need {match[2]}; "
+            f"set tokenizer.size = {match[2]} or more, or lower tokenizer.coverage with tokenizer.byte_fallback = true"
         )
     return f"sentencepiece could not train a tokenizer on the {text_name} text: {message.splitlines()[0]}"
 
@@ -250,16 +252,16 @@ class BpeSampler:
         merged = [score(left + right) for left, right in pairwise(pieces)]
         while True:
             best, place = None, 0
-            for at, found in enumerate(merged):
-                if found is not None and draw() >= self.dropout and (best is None or found > best):
-                    best, place = found, at
+            for position, candidate in enumerate(merged):
+                if candidate is not None and draw() >= self.dropout and (best is None or candidate > best):
+                    best, place = candidate, position
             if best is None:
                 return pieces
             pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
             del merged[place]
-            for at in (place - 1, place):  # only the neighbours of the new piece have changed
-                if 0 <= at < len(merged):
-                    merged[at] = score(pieces[at] + pieces[at + 1])
+            for position in (place - 1, place):  # only the neighbours of the new piece have changed
+                if 0 <= position < len(merged):
+                    merged[position] = score(pieces[position] + pieces[position + 1])
 
 
 def _main() -> None:

@@ -29,13 +29,13 @@ class TextSegment(NamedTuple):
 
 def split_symbols(text: str, ids: Mapping[str, int], start: int = 0) -> Iterator[TextSegment]:
     """Cut a text at its symbols, from `start`; the space on either side of a symbol belongs to neither part."""
-    for found in SYMBOL_WORD.finditer(text, start) if ids else ():
-        if found[0] in ids:
-            before = text[start : found.start()].removesuffix(" ")
+    for match in SYMBOL_WORD.finditer(text, start) if ids else ():
+        if match[0] in ids:
+            before = text[start : match.start()].removesuffix(" ")
             if before:
                 yield TextSegment(before, start, None)
-            yield TextSegment(found[0], found.start(), ids[found[0]])
-            start = found.end() + text.startswith(" ", found.end())
+            yield TextSegment(match[0], match.start(), ids[match[0]])
+            start = match.end() + text.startswith(" ", match.end())
     yield TextSegment(text[start:], start, None)
 
 

@@ -57,8 +57,8 @@ class Terms:
         """The target terms for a source text; of source terms that overlap in it, the longer counts."""
         if self._pattern is None:
             return ()
-        found = self._pattern.finditer(_key(source))
-        return tuple(dict.fromkeys(self._targets[_key(match[0])] for match in found))
+        matches = self._pattern.finditer(_key(source))
+        return tuple(dict.fromkeys(self._targets[_key(match[0])] for match in matches))
 
 
 def as_terms(terms: Mapping[str, str] | Terms | None) -> Terms:

@@ -51,16 +51,16 @@ class Chunk(NamedTuple):
     def of_pairs(cls, pairs: Iterable[Pair]) -> "Iterator[Chunk]":
         """A stream of pairs, in chunks."""
         pairs = iter(pairs)
-        while some := list(islice(pairs, CHUNK)):
-            sources, targets = zip(*some, strict=True)
+        while chunk := list(islice(pairs, CHUNK)):
+            sources, targets = zip(*chunk, strict=True)
             yield cls(sources, targets)
 
     @classmethod
     def of_linked(cls, linked: Iterable[tuple[Pair, list[Link]]]) -> "Iterator[Chunk]":
         """The same for pairs with links."""
         linked = iter(linked)
-        while some := list(islice(linked, CHUNK)):
-            pairs, links = zip(*some, strict=True)
+        while chunk := list(islice(linked, CHUNK)):
+            pairs, links = zip(*chunk, strict=True)
             sources, targets = zip(*pairs, strict=True)
             yield cls(sources, targets, links)
 

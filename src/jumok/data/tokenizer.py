@@ -366,8 +366,8 @@ class Tokenizer:
             self._samplers[amount] = self._sampler(amount)
         ids: list[int] = []
         for piece in self._samplers[amount].sample(surface, draws):
-            found = self._ids_of(piece)
-            ids += found if found != [UNK] or ids[-1:] != [UNK] else []  # a run of unknown letters is one token
+            piece_ids = self._ids_of(piece)
+            ids += piece_ids if piece_ids != [UNK] or ids[-1:] != [UNK] else []  # a run of unknown letters is one token
         return ids
 
     def surface(self, ids: Sequence[int]) -> str:
@@ -421,8 +421,8 @@ class Tokenizer:
             if part.id is not None:
                 pieces.append(Piece(self.pieces[part.id], start, start + len(part.text), part.id))
                 continue
-            found = self._sentencepiece_offsets(part.text) if self._normalises else self._text_offsets(part.text)
-            pieces += [Piece(piece, start + first, start + after, id) for piece, first, after, id in found]
+            part_pieces = self._sentencepiece_offsets(part.text) if self._normalises else self._text_offsets(part.text)
+            pieces += [Piece(piece, start + first, start + after, id) for piece, first, after, id in part_pieces]
         return pieces
 
     def _parts(self, text: str) -> Iterator[TextSegment]:
@@ -437,14 +437,14 @@ class Tokenizer:
 
     def _text_offsets(self, text: str) -> list[Piece]:
         normalised, starts, ends = self.normaliser.trace(text)
-        found, at = [], -1  # one mark for a space comes before the text
+        pieces, position = [], -1  # one mark for a space comes before the text
         for surface in self._surfaces(_hidden(normalised)):
-            first, last = at + surface.startswith(SPACE), at + len(surface)
+            first, last = position + surface.startswith(SPACE), position + len(surface)
             start = starts[first] if first < len(starts) else len(text)
             end = ends[last - 1] if first < last else start
-            found += [Piece(name, start, end, id) for name, id in self._named_ids_of(surface)]
-            at = last
-        return found
+            pieces += [Piece(name, start, end, id) for name, id in self._named_ids_of(surface)]
+            position = last
+        return pieces
 
     def _sentencepiece_offsets(self, text: str) -> list[Piece]:
         normalised, starts, ends = self.normaliser.trace(text)

@@ -82,14 +82,14 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
         if name not in known:
             hint = setting_hint(name, "decoding") or nearest(name, known)
             raise ArgumentError(f"{name[:60]} is not a setting of decoding{hint}")
-    given = {name: value for name, value in settings.items() if value is not None}
-    if type(given.get("mbr")) is int:
-        number = given["mbr"]
+    changes = {name: value for name, value in settings.items() if value is not None}
+    if type(changes.get("mbr")) is int:
+        number = changes["mbr"]
         raise ArgumentError(
             f"mbr = {number} must be True or False; the number of outputs to choose from is the beam, or the samples: "
             f"mbr=True, beam={number}"
         )
-    config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
+    config = replace(saved, **{"beam": max(n_best, saved.beam)} | changes)
     if config.samples and config.engine == "ctranslate2":
         raise ArgumentError('engine = "ctranslate2", but samples are drawn by jumok\'s own engine; use engine = "auto"')
     if config.samples and n_best > config.samples:

@@ -36,7 +36,7 @@ def by_expected_chrf(texts: Sequence[str], logits: Sequence[float]) -> list[tupl
     """
     shifted = np.exp(np.asarray(logits, np.float64) - max(logits))
     expected: list[float] = (chrf_matrix(texts) @ (shifted / shifted.sum())).tolist()
-    return sorted(enumerate(expected), key=lambda found: (-round(found[1], 9), -logits[found[0]]))
+    return sorted(enumerate(expected), key=lambda entry: (-round(entry[1], 9), -logits[entry[0]]))
 
 
 def chrf_matrix(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:

@@ -109,18 +109,20 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         """The engine's hypotheses of at most `limits` tokens, best first; none for sources that are too long."""
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        readable = [at for at, source in enumerate(sources) if len(source) <= POSITIONS and limits[at] < POSITIONS]
-        longest = max((limits[at] for at in readable), default=0)
+        readable = [row for row, source in enumerate(sources) if len(source) <= POSITIONS and limits[row] < POSITIONS]
+        longest = max((limits[row] for row in readable), default=0)
         again: dict[int, list[int]] = defaultdict(list)
-        for at, hypotheses in zip(
-            readable, self._run([sources[at] for at in readable], longest, config, n_best), strict=True
+        for row, hypotheses in zip(
+            readable, self._run([sources[row] for row in readable], longest, config, n_best), strict=True
         ):
-            results[at] = hypotheses
-            if any(len(hypothesis.ids) > limits[at] for hypothesis in hypotheses):
-                again[limits[at]].append(at)  # the limit is one for a whole batch
+            results[row] = hypotheses
+            if any(len(hypothesis.ids) > limits[row] for hypothesis in hypotheses):
+                again[limits[row]].append(row)  # the limit is one for a whole batch
         for most, rows in again.items():
-            for at, hypotheses in zip(rows, self._run([sources[at] for at in rows], most, config, n_best), strict=True):
-                results[at] = hypotheses
+            for row, hypotheses in zip(
+                rows, self._run([sources[row] for row in rows], most, config, n_best), strict=True
+            ):
+                results[row] = hypotheses
         return results
 
     def _run(

@@ -88,11 +88,11 @@ def _outputs(beams: Beams, rules: Rules) -> Int[Tensor, "sentence beam step"]:
     capacity = beams.past_tokens.shape[0]
     ids = torch.zeros(*beams.tokens.shape, capacity, dtype=torch.long, device=beams.tokens.device)
     newest = beams.lengths[0] - 1
-    at = torch.arange(rules.beam, device=ids.device).expand_as(beams.tokens)
+    ancestors = torch.arange(rules.beam, device=ids.device).expand_as(beams.tokens)
     for step in range(capacity - 1, -1, -1):
-        there = newest >= step
-        ids[..., step] = torch.where(there, beams.past_tokens[step].long().gather(1, at), 0)
-        at = torch.where(there, beams.past_parents[step].long().gather(1, at), at)
+        is_written = newest >= step
+        ids[..., step] = torch.where(is_written, beams.past_tokens[step].long().gather(1, ancestors), 0)
+        ancestors = torch.where(is_written, beams.past_parents[step].long().gather(1, ancestors), ancestors)
     return ids
 
 
@@ -120,12 +120,12 @@ def outputs_of(beams: Beams, rules: Rules, rows: int, taken: int) -> list[list[H
     best = np.argsort(-ranked, axis=1, kind="stable")[:, : rules.n_best]
     best_scores = np.take_along_axis(ranked, best, 1)
     lengths, row = best // beam, np.arange(rows)[:, None]
-    at = parents[lengths, row, beam + best % beam]
+    ancestors = parents[lengths, row, beam + best % beam]
     ids = np.zeros((*best.shape, taken), dtype=np.int64)
     for step in range(taken - 1, -1, -1):
-        there = step < lengths
-        ids[..., step] = np.where(there, tokens[step, row, at], 0)
-        at = np.where(there, parents[step, row, at], at)
+        is_written = step < lengths
+        ids[..., step] = np.where(is_written, tokens[step, row, ancestors], 0)
+        ancestors = np.where(is_written, parents[step, row, ancestors], ancestors)
     return [
         []
         if broken[number]

@@ -50,7 +50,7 @@ class PatternMaker:
         self.silent = np.array([not spelling for spelling in self.spellings])
         self.joining = np.array([bool(text) and letter_kind(text[0]) == "joining" for text in self.spellings])
         self._known: dict[tuple[str, str], tuple[str, list[int]]] = {}
-        self._made: dict[tuple[str, str, bool], TextPattern | None] = {}
+        self._patterns: dict[tuple[str, str, bool], TextPattern | None] = {}
 
     def prefix(self, text: str, *, shortest: bool) -> TextPattern | None:
         """The pattern of outputs that begin with a text; None for an empty text.
@@ -83,13 +83,13 @@ class PatternMaker:
         return self._known[kind, text]
 
     def _make(self, kind: str, text: str, shortest: bool) -> TextPattern | None:
-        if (kind, text, shortest) not in self._made:
-            if len(self._made) >= KEPT:
-                self._made.clear()
+        if (kind, text, shortest) not in self._patterns:
+            if len(self._patterns) >= KEPT:
+                self._patterns.clear()
             letters, ids = self._spelt(kind, text)
-            made = self._term(letters, ids) if kind == "term" else self._prefix(letters, ids, shortest)
-            self._made[kind, text, shortest] = made
-        return self._made[kind, text, shortest]
+            pattern = self._term(letters, ids) if kind == "term" else self._prefix(letters, ids, shortest)
+            self._patterns[kind, text, shortest] = pattern
+        return self._patterns[kind, text, shortest]
 
     def _prefix(self, text: str, ids: list[int], shortest: bool) -> TextPattern | None:
         """States: the letters written so far, all of them, those and more, something else."""
@@ -114,10 +114,10 @@ class PatternMaker:
         left = np.where(states == dead, FORBIDDEN, 0)
         return TextPattern(after, left, needed[0])
 
-    def _edges(self, text: str, at: int) -> dict[int, int]:
+    def _edges(self, text: str, start: int) -> dict[int, int]:
         """The tokens that continue a text from a letter on, and how many of its letters are then written."""
-        rest = text[at:]
-        edges = {id: at + size for size in range(1, len(rest) + 1) for id in self.by_spelling.get(rest[:size], ())}
+        rest = text[start:]
+        edges = {id: start + size for size in range(1, len(rest) + 1) for id in self.by_spelling.get(rest[:size], ())}
         first = bisect_right(self.sorted, rest)
         for spelling in takewhile(lambda spelling: spelling.startswith(rest), islice(self.sorted, first, None)):
             if letter_kind(spelling[len(rest)]) != "joining":

@@ -136,10 +136,10 @@ class ForeignModel(NamedTuple):
         missing = [_missing(side) for side in self.sides]
         if first.tokens == second.tokens:
             missing = [list(dict.fromkeys(missing[0] + missing[1]))] * 2
-        made = [self._vocabulary(side, more) for side, more in zip(self.sides, missing, strict=True)]
-        source, target = (tokenizer for tokenizer, _ in made)
+        vocabularies = [self._vocabulary(side, more) for side, more in zip(self.sides, missing, strict=True)]
+        source, target = (tokenizer for tokenizer, _ in vocabularies)
         shared = source if source.model == target.model else target
-        return TokenizerPair(source, shared), made[0][1], made[1][1]
+        return TokenizerPair(source, shared), vocabularies[0][1], vocabularies[1][1]
 
     def _vocabulary(self, side: SideVocabulary, missing: Sequence[str]) -> tuple[Tokenizer, Vocabulary]:
         ids = {token: id for id, token in enumerate(side.tokens)}
@@ -185,22 +185,22 @@ class ForeignModel(NamedTuple):
 
 def renamed(tensors: Mapping[str, Tensor], rules: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
     """The tensors whose whole name matches a rule, under the name that the rule gives."""
-    found = {}
+    renamed_tensors = {}
     for name, tensor in tensors.items():
         for pattern, ours in rules:
             if match := re.fullmatch(pattern, name):
-                found[match.expand(ours)] = tensor
+                renamed_tensors[match.expand(ours)] = tensor
                 break
-    return found
+    return renamed_tensors
 
 
 def read_pieces(path: str | Path, folder: Path) -> SentencePieceModel:
     """A sentencepiece model at the path that a config names, or under its name in the folder of the model."""
     places = [Path(path), folder / Path(path).name]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
         raise DataError(f"the model needs the sentencepiece model {path}; copy it into {folder}")
-    return read_model(read_plain(found, most=MOST_PIECES_BYTES), found)
+    return read_model(read_plain(file, most=MOST_PIECES_BYTES), file)
 
 
 def refuse(path: Path, what: Iterable[str]) -> None:

@@ -220,12 +220,12 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file that the folder must have."""
     content = read_bytes(path)
     try:
-        found = parse_json(content)
+        document = parse_json(content)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise DataError(f"{path} is damaged: it is not a JSON object")
-    return found
+    return document
 
 
 def read_optional(path: Path) -> dict[str, Any]:

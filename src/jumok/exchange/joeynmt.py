@@ -154,10 +154,10 @@ def _side(folder: Path, name: str, data: Mapping[str, Any], symbols: SpecialName
 
 def _lines(folder: Path, name: str, named: str | None) -> list[str]:
     places = [folder / name, *([Path(named), folder / Path(named).name] if named else [])]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
         raise DataError(f"{folder} is not a whole model of JoeyNMT: {name} is missing; copy the whole folder")
-    return read_plain(found, most=MOST_BYTES).decode().rstrip("\n").split("\n")
+    return read_plain(file, most=MOST_BYTES).decode().rstrip("\n").split("\n")
 
 
 def _checkpoint(path: Path) -> Path:

@@ -27,8 +27,8 @@ def rnn_encoder(g: OnnxGraph, encoder: RnnEncoder, source: str, visible: str) ->
         directions = [(forwards, "forward")]
         if encoder.backwards is not None:
             directions.append((encoder.backwards[number], "reverse"))
-        found = [_recurrence(g, cast(Recurrence, layer), x, lengths, direction) for layer, direction in directions]
-        x, ends = _joined(g, [states for states, _ in found]), [last for _, last in found]
+        outputs = [_recurrence(g, cast(Recurrence, layer), x, lengths, direction) for layer, direction in directions]
+        x, ends = _joined(g, [states for states, _ in outputs]), [last for _, last in outputs]
     return g("Transpose", x, perm=[1, 0, 2]), _joined(g, ends)
 
 
@@ -58,13 +58,13 @@ class RnnStep:
 
     def __init__(self, decoder: RnnDecoder) -> None:
         self.decoder, self.vocabulary, self.never = decoder, decoder.vocabulary, never_written(decoder.vocabulary)
-        recurrence, look = decoder.recurrence, decoder.look
-        self.memory = ("context",) if isinstance(look, FixedContext) else ("bias", "source_states", "source_keys")
+        recurrence, mechanism = decoder.recurrence, decoder.look
+        self.memory = ("context",) if isinstance(mechanism, FixedContext) else ("bias", "source_states", "source_keys")
         self.recurrent = [
             [f"{part}_{layer}" for part in ("h", "c")[: recurrence.parts]] for layer in range(recurrence.layers)
         ]
-        fed = ["fed"] if isinstance(look, LuongStep) and look.input_feeding else []
-        covered = ["coverage"] if isinstance(look, BahdanauStep) and decoder.config.coverage else []
+        fed = ["fed"] if isinstance(mechanism, LuongStep) and mechanism.input_feeding else []
+        covered = ["coverage"] if isinstance(mechanism, BahdanauStep) and decoder.config.coverage else []
         self.states = (*chain(*self.recurrent), *fed, *covered)
 
     def axes(self, part: str, *, after: bool = False) -> tuple[str | int, ...]:
@@ -77,10 +77,10 @@ class RnnStep:
 
     def prepare(self, g: OnnxGraph, source: Any) -> dict[str, str]:
         """The memory, and s(0) = tanh(W summary)."""
-        decoder, look = self.decoder, self.decoder.look
+        decoder, mechanism = self.decoder, self.decoder.look
         parts: dict[str, str] = {"context": source.summary}
-        if isinstance(look, BahdanauStep | LuongStep):
-            to_key = getattr(look.attention, "to_key", None)
+        if isinstance(mechanism, BahdanauStep | LuongStep):
+            to_key = getattr(mechanism.attention, "to_key", None)
             keys = source.states if to_key is None else g.linear(source.states, to_key)
             parts = {"bias": source.bias, "source_states": source.states, "source_keys": keys}
         first = g("Tanh", g.linear(source.summary, decoder.to_first))
@@ -95,27 +95,27 @@ class RnnStep:
 
     def step(self, g: OnnxGraph, token: str, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         """The logits of the next token, and the state after it."""
-        decoder, look = self.decoder, self.decoder.look
+        decoder, mechanism = self.decoder, self.decoder.look
         word, after = embed(g, decoder.embedding, token), dict[str, str]()
-        if isinstance(look, LuongStep):
+        if isinstance(mechanism, LuongStep):
             states = self._cells(g, _joined(g, [word, *([parts["fed"]] if "fed" in parts else [])]), parts, after)
-            query = g.linear(states, look.attention.to_query) if look.attention.score == "concat" else states
-            context, _ = self._attended(g, query, parts, getattr(look.attention, "v", None))
-            output = g("Tanh", g.linear(g("Concat", context, states, axis=-1), look.attention.to_state))
+            query = g.linear(states, mechanism.attention.to_query) if mechanism.attention.score == "concat" else states
+            context, _ = self._attended(g, query, parts, getattr(mechanism.attention, "v", None))
+            output = g("Tanh", g.linear(g("Concat", context, states, axis=-1), mechanism.attention.to_state))
             if "fed" in parts:
                 after["fed"] = output
         else:
-            context = self._context(g, look, parts, after)
+            context = self._context(g, mechanism, parts, after)
             states = self._cells(g, g("Concat", word, context, axis=-1), parts, after)
             features = g("Concat", states, word, context, axis=-1)
             output = g("Tanh", g.linear(features, cast(nn.Linear, decoder.to_readout)))
         return g.linear(g.scale(output, decoder.output_factor), decoder.output), after
 
-    def _context(self, g: OnnxGraph, look: nn.Module, parts: Mapping[str, str], after: dict[str, str]) -> str:
+    def _context(self, g: OnnxGraph, mechanism: nn.Module, parts: Mapping[str, str], after: dict[str, str]) -> str:
         """c of Bahdanau's attention from the state before, or the fixed one."""
-        if not isinstance(look, BahdanauStep):
+        if not isinstance(mechanism, BahdanauStep):
             return parts["context"]
-        attention = look.attention
+        attention = mechanism.attention
         query, coverage = g.linear(parts[self.recurrent[-1][0]], attention.to_query), parts.get("coverage")
         keys = parts["source_keys"]
         if coverage is not None:

@@ -117,10 +117,10 @@ def _unknown(options: Mapping[str, Any], model: Mapping[str, Tensor]) -> list[st
         "pos_ffn_activation_fn": tuple(ACTIVATIONS),
         "n_src_feats": (0, None),
     }
-    found = [f"{name} = {options.get(name)!r}" for name, known in wanted.items() if options.get(name) not in known]
+    unknown = [f"{name} = {options.get(name)!r}" for name, known in wanted.items() if options.get(name) not in known]
     if EMBEDDING.format("encoder") not in model or any("lora" in name for name in model):
-        found.append("other layers than those of a Transformer")
-    return found
+        unknown.append("other layers than those of a Transformer")
+    return unknown
 
 
 def _settings(options: Mapping[str, Any], side: str) -> dict[str, Any]:

@@ -79,10 +79,10 @@ class GraphBatches:
 
 def predict(model: GraphAttentionNetwork, batch: GraphBatch) -> GraphPrediction:
     """What the network says of a batch on its device."""
-    found: GraphPrediction = model(
+    prediction: GraphPrediction = model(
         batch.x, batch.edge_index, batch.edge_features, hops=batch.hops, graph=batch.graph, graphs=batch.graphs
     )
-    return found
+    return prediction
 
 
 @torch.no_grad()
@@ -126,14 +126,17 @@ def neighbourhood_batch(
     graph: Graph, asked: Int[np.ndarray, " asked"], fanout: tuple[int, ...], draws: np.random.Generator
 ) -> GraphBatch:
     """What some nodes see; every layer gets as much of it as the next one needs."""
-    found = sample(graph, asked, fanout, draws)
+    neighbourhood = sample(graph, asked, fanout, draws)
     layers = len(fanout)
     # Layer l of L is needed at the nodes within L - l steps, and looks along the edges into those within L - l - 1.
-    hops = tuple(Hop(found.reach[layers - number][0], found.reach[layers - number][1]) for number in range(layers))
-    features = None if graph.edge_features is None else _tensor(graph.edge_features[found.edges])
+    hops = tuple(
+        Hop(neighbourhood.reach[layers - number][0], neighbourhood.reach[layers - number][1])
+        for number in range(layers)
+    )
+    features = None if graph.edge_features is None else _tensor(graph.edge_features[neighbourhood.edges])
     return GraphBatch(
-        node_features(graph.rows(found.nodes)),
-        _tensor(found.edge_index),
+        node_features(graph.rows(neighbourhood.nodes)),
+        _tensor(neighbourhood.edge_index),
         torch.arange(len(asked)),
         _tensor(graph.labels[asked]),
         features,

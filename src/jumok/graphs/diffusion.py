@@ -47,12 +47,12 @@ def mix_sorted(
     weights: Float[Tensor, "edge_and_loop head"], values: Float[Tensor, "node head dim"], edges: SortedEdges
 ) -> Float[Tensor, "node head dim"]:
     """`edges.mix_edges` for finite values; the weights are those of the edges, then of one loop per node if any."""
-    given = edges.edge_index.shape[1]
+    edge_count = edges.edge_index.shape[1]
     parts = edges.edge_index, *edges.into, *edges.out_of
-    heads = zip(weights[:given].unbind(1), values.unbind(1), strict=True)
+    heads = zip(weights[:edge_count].unbind(1), values.unbind(1), strict=True)
     carried: list[Tensor] = [_Carry.apply(*head, *parts) for head in heads]  # type: ignore[no-untyped-call]
     mixed = torch.stack(carried, dim=1)
-    return mixed if len(weights) == given else mixed + weights[given:, :, None] * values
+    return mixed if len(weights) == edge_count else mixed + weights[edge_count:, :, None] * values
 
 
 class _Carry(Function):

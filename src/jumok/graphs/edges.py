@@ -78,16 +78,16 @@ def sort_edges(edge_index: Int[Tensor, "2 edge"], nodes: int) -> SortedEdges:
     return SortedEdges(edge_index, _adjacency(target, source, nodes), _adjacency(source, target, nodes))
 
 
-def _adjacency(at: Tensor, others: Tensor, nodes: int) -> Adjacency:
-    sorted_at, order = torch.sort(at.int(), stable=True)
-    numbers = torch.arange(nodes + 1, device=at.device, dtype=torch.int32)
-    starts = torch.searchsorted(sorted_at, numbers, out_int32=True)
+def _adjacency(owners: Tensor, others: Tensor, nodes: int) -> Adjacency:
+    sorted_owners, order = torch.sort(owners.int(), stable=True)
+    numbers = torch.arange(nodes + 1, device=owners.device, dtype=torch.int32)
+    starts = torch.searchsorted(sorted_owners, numbers, out_int32=True)
     # There are at most so many long ones: a size that does not depend on the data needs no wait for the GPU.
     degrees = starts.diff()
     ends = torch.where(degrees > LONGEST, starts[:-1], starts[1:])
     degrees, nodes_by_degree = torch.sort(degrees, descending=True, stable=True)
-    some = len(at) // LONGEST
-    long = torch.cat([(degrees[:some] > LONGEST).sum()[None], nodes_by_degree[:some]]).int()
+    most = len(owners) // LONGEST
+    long = torch.cat([(degrees[:most] > LONGEST).sum()[None], nodes_by_degree[:most]]).int()
     return Adjacency(starts, ends, others[order].int(), order.int(), long)
 
 
@@ -154,7 +154,7 @@ def attend_edges(
     """
     weights = edge_softmax(scores, edge_index[1], nodes)
     mixed = mix_edges(F.dropout(weights, dropout) if dropout else weights, values, edge_index, nodes)
-    return GraphAttended(mixed, EdgeWeights(build=partial(_given, weights), edges=len(weights), nodes=nodes))
+    return GraphAttended(mixed, EdgeWeights(build=partial(_identity, weights), edges=len(weights), nodes=nodes))
 
 
 def edge_softmax(
@@ -256,11 +256,11 @@ class _DynamicScores(Function):
         ctx.slope = slope
         ctx.save_for_backward(*inputs)
         edges, vector = len(inputs[3]), inputs[2]
-        scores = torch.promote_types(vector.dtype, inputs[0].dtype)
-        found = vector.new_empty(edges, len(vector), dtype=scores)
+        dtype = torch.promote_types(vector.dtype, inputs[0].dtype)
+        scores = vector.new_empty(edges, len(vector), dtype=dtype)
         for piece in _pieces(edges, vector):
-            found[piece] = _scores_of_piece(piece, slope, *inputs)
-        return found
+            scores[piece] = _scores_of_piece(piece, slope, *inputs)
+        return scores
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -268,8 +268,8 @@ class _DynamicScores(Function):
         if torch.is_grad_enabled():  # for a second gradient, autograd differentiates the equation itself
             wanted = [part for part in inputs if part.requires_grad]
             scores = _scores_of_piece(slice(None), ctx.slope, *inputs)
-            found = iter(torch.autograd.grad(scores, wanted, grad, create_graph=True))
-            return None, *(next(found) if part.requires_grad else None for part in inputs)
+            gradients = iter(torch.autograd.grad(scores, wanted, grad, create_graph=True))
+            return None, *(next(gradients) if part.requires_grad else None for part in inputs)
         source, target, vector, origin, end, *features = inputs
         d_source, d_target, d_vector = (torch.zeros_like(part) for part in (source, target, vector))
         d_features = [torch.zeros_like(part) for part in features]
@@ -420,7 +420,7 @@ def _at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _given(weights: Tensor) -> Tensor:
+def _identity(weights: Tensor) -> Tensor:
     return weights
 
 

@@ -87,11 +87,11 @@ def read_graph(config: GraphConfig) -> RawGraph:
 def files_of(config: GraphConfig) -> dict[str, str]:
     """Every file of a graph by the setting that names it."""
     paths = {name: Path(path) for name in ("path", "nodes", "edges") if (path := getattr(config, name))}
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for name, path in paths.items():
         arrays = {f"{name}/{file.name}": str(file) for file in sorted(path.glob("*.npy"))}
-        found |= arrays if path.is_dir() else {name: str(path)}
-    return found
+        files |= arrays if path.is_dir() else {name: str(path)}
+    return files
 
 
 def from_pyg(data: Any) -> RawGraph:
@@ -106,23 +106,23 @@ def from_pyg(data: Any) -> RawGraph:
 
 def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
     """A graph from arrays by their names."""
-    found: dict[str, Any] = {
+    parts: dict[str, Any] = {
         name: next((arrays[alias] for alias in aliases if alias in arrays), None) for name, aliases in ALIASES.items()
     }
     if SPARSE[0] in arrays:
-        found["features"] = _sparse(arrays, origin)
+        parts["features"] = _sparse(arrays, origin)
     for name in ("features", "labels", "edges"):
-        if found[name] is None:
+        if parts[name] is None:
             wanted = " or ".join(ALIASES[name])
             raise DataError(f"{origin} has no {wanted}; it has {', '.join(sorted(arrays))[:200] or 'nothing'}")
-    labels = found["labels"]
+    labels = parts["labels"]
     return RawGraph(
-        edges=_two_rows(found["edges"]),
-        features=found["features"],
+        edges=_two_rows(parts["edges"]),
+        features=parts["features"],
         labels=labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels,
-        masks={name: found[name] for name in SPLITS if found[name] is not None},
-        edge_features=found["edge_features"],
-        graph=found["graph"],
+        masks={name: parts[name] for name in SPLITS if parts[name] is not None},
+        edge_features=parts["edge_features"],
+        graph=parts["graph"],
         class_names=_texts(arrays, "class_names", origin),
         names=_texts(arrays, "names", origin),
         origin=origin,
@@ -226,15 +226,15 @@ def _torch_file(path: Path) -> dict[str, Any]:
 
     try:
         with torch.serialization.safe_globals(_pyg_classes()):
-            found = torch.load(path, weights_only=True, map_location="cpu")
+            content = torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except Exception:  # whatever a damaged or unsafe pickle raises
         raise DataError(
             f"{path} is damaged, or holds more than tensors; save it by torch.save(data.to_dict(), path)"
         ) from None
-    found = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else {}
-    return {name: _numpy(value, name) for name, value in found.items() if hasattr(value, "numpy")}
+    content = content if isinstance(content, dict) else content.to_dict() if hasattr(content, "to_dict") else {}
+    return {name: _numpy(value, name) for name, value in content.items() if hasattr(value, "numpy")}
 
 
 def _pyg_classes() -> list[Any]:

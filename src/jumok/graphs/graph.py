@@ -56,10 +56,10 @@ class GraphConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [name for name in ("path", "nodes", "built_in") if getattr(self, name)]
-        if len(given) != 1:
-            found = " and ".join(f"graph.{name}" for name in given) or "none of them"
-            raise ConfigError(f"set one of graph.path, graph.nodes and graph.built_in; there is {found}")
+        sources = [name for name in ("path", "nodes", "built_in") if getattr(self, name)]
+        if len(sources) != 1:
+            listing = " and ".join(f"graph.{name}" for name in sources) or "none of them"
+            raise ConfigError(f"set one of graph.path, graph.nodes and graph.built_in; there is {listing}")
         if bool(self.nodes) != bool(self.edges):
             raise ConfigError("graph.nodes and graph.edges go together; set both")
         if sum(self.shares) > 1.0001 or not self.shares[0]:
@@ -248,9 +248,9 @@ def _check_labels(raw: RawGraph, classes: int) -> int:
         )
     known = np.unique(labels[labels >= 0])
     if len(known) < 2:
-        seen = [str(raw.class_names[label]) if raw.class_names else str(label) for label in known]
+        listing = [str(raw.class_names[label]) if raw.class_names else str(label) for label in known]
         raise DataError(
-            f"{raw.origin}: labels must be of two classes or more to learn from; seen: {', '.join(seen) or 'none'}"
+            f"{raw.origin}: labels must be of two classes or more to learn from; seen: {', '.join(listing) or 'none'}"
         )
     return classes or len(raw.class_names) or int(known[-1]) + 1
 

@@ -102,14 +102,14 @@ class _GraphLayer(nn.Module):
         if self.hops > 1:
             return self._attend_far(visible, values, graph)
         mixed, weights = attend_edges(visible, values, graph.edge_index, len(values), dropout=self._weight_dropout())
-        return GraphAttended(self._join_heads(mixed), replace(weights, edges=graph.given))
+        return GraphAttended(self._join_heads(mixed), replace(weights, edges=graph.edge_count))
 
     def _attend_far(self, scores: Tensor, values: Float[Tensor, "node head dim"], graph: "_Graph") -> GraphAttended:
         """The same over several hops, each with dropout of its own."""
         weights = edge_softmax(scores, graph.edge_index[1], len(values))
-        edges = graph.sorted or sort_edges(graph.edge_index[:, : graph.given], len(values))
+        edges = graph.sorted or sort_edges(graph.edge_index[:, : graph.edge_count], len(values))
         mixed = self._diffuse(lambda z: mix_sorted(drop_weights(weights, self._weight_dropout()), z, edges), values)
-        shown = EdgeWeights(build=lambda: weights, edges=graph.given, nodes=len(values))
+        shown = EdgeWeights(build=lambda: weights, edges=graph.edge_count, nodes=len(values))
         return GraphAttended(self._join_heads(mixed), shown)
 
     def _diffuse(self, mix: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
@@ -200,14 +200,14 @@ class GraphAttention(_GraphLayer):
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
         features = _with_loops(edge_features, edges.edge_index[1], len(values)) if self.self_loops else edge_features
-        dropped, given = self._drop_values(values), None
+        dropped, node_scores = self._drop_values(values), None
         if dropped is not values or self.hops > 1:
-            given = torch.einsum("nhd,shd->shn", values, vectors)
+            node_scores = torch.einsum("nhd,shd->shn", values, vectors)
         edge_scores = self._edge_scores(features)
 
         def mix(z: Tensor) -> Tensor:
             return gpu.static_attention(
-                z, vectors if given is None else None, given, edge_scores, edges,
+                z, vectors if node_scores is None else None, node_scores, edge_scores, edges,
                 slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
             )  # fmt: skip
 
@@ -351,7 +351,7 @@ class _Graph(NamedTuple):
     edge_index: Int[Tensor, "2 edge_and_loop"]
     features: Float[Tensor, "edge_and_loop edge_width"] | None
     hidden: Bool[Tensor, " edge_and_loop"] | None
-    given: int
+    edge_count: int
     sorted: SortedEdges | None
 
     @classmethod
@@ -367,9 +367,9 @@ def _with_pair_scores(attended: GraphAttended, pair_scores: PairScores) -> Graph
 def _graph(edge_index: Tensor | SortedEdges, features: Tensor | None, nodes: int, self_loops: bool) -> _Graph:
     in_order = edge_index if isinstance(edge_index, SortedEdges) else None
     edge_index = edge_index.edge_index if isinstance(edge_index, SortedEdges) else edge_index
-    given = edge_index.shape[1]
+    edge_count = edge_index.shape[1]
     if not self_loops:
-        return _Graph(edge_index, features, None, given, in_order)
+        return _Graph(edge_index, features, None, edge_count, in_order)
     source, target = edge_index
     # Every node gets a loop, hidden where it has one already: keeping only the missing ones would make shapes depend
     # on the data, which stalls a GPU until it has counted them.
@@ -378,7 +378,7 @@ def _graph(edge_index: Tensor | SortedEdges, features: Tensor | None, nodes: int
     hidden = torch.cat([torch.zeros_like(is_loop), has_loop])
     loops = torch.arange(nodes, device=edge_index.device, dtype=edge_index.dtype)
     features = _with_loops(features, target, nodes)
-    return _Graph(torch.cat([edge_index, loops.expand(2, -1)], dim=1), features, hidden, given, in_order)
+    return _Graph(torch.cat([edge_index, loops.expand(2, -1)], dim=1), features, hidden, edge_count, in_order)
 
 
 def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor | None:
@@ -402,8 +402,8 @@ def _hide(scores: Tensor, graph: _Graph) -> Tensor:
 def _log_degrees(graph: _Graph, nodes: int) -> Float[Tensor, " node"]:
     """The logarithm of how many visible edges lead into each node; 0 where there are none."""
     target = graph.edge_index[1]
-    seen = torch.ones_like(target) if graph.hidden is None else (~graph.hidden).to(target.dtype)
-    return target.new_zeros(nodes).index_add(0, target, seen).clamp(min=1).log()
+    counts = torch.ones_like(target) if graph.hidden is None else (~graph.hidden).to(target.dtype)
+    return target.new_zeros(nodes).index_add(0, target, counts).clamp(min=1).log()
 
 
 def _head_dim(out_width: int, heads: int, concat: bool) -> int:

@@ -30,17 +30,17 @@ def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> Attentio
         raise ArgumentError(f"there is no node {node}; nodes are 0 to {graph.nodes - 1}")
     layers, reach = len(model.layers), model.config.reach
     depth = reach + (model.config.degree_exponent > 0)  # one more hop for the degrees of the farthest nodes
-    seen = sample(graph, np.array([node]), (ALL,) * depth, np.random.default_rng(0))
-    logits, attention = _run(model, graph, seen)
-    order = _by_weight(seen, attention[-1])
+    neighbourhood = sample(graph, np.array([node]), (ALL,) * depth, np.random.default_rng(0))
+    logits, attention = _run(model, graph, neighbourhood)
+    order = _by_weight(neighbourhood, attention[-1])
     targets = [0, *order[: RING if reach > 1 else 0]]
-    sources = _sources(seen, order, targets)
+    sources = _sources(neighbourhood, order, targets)
     heads = max(layer().shape[1] for layer in attention)
     weights = torch.zeros(layers, heads, len(targets), len(sources))
     for layer, edge_weights in enumerate(attention):
         rows = targets if layer < layers - 1 or model.layers[-1].hops != 1 else targets[:1]
-        weights[layer, :, : len(rows)] = _fill_heads(_matrix(edge_weights, seen, rows, sources), heads)
-    numbers = [int(seen.nodes[place]) for place in sources]
+        weights[layer, :, : len(rows)] = _fill_heads(_matrix(edge_weights, neighbourhood, rows, sources), heads)
+    numbers = [int(neighbourhood.nodes[place]) for place in sources]
     names = tuple(graph.name(number) for number in numbers)
     predicted, probability = _prediction(graph, logits)
     classes = tuple(_class(graph, number) for number in numbers)
@@ -66,42 +66,42 @@ def find_node(graph: Graph, name: str) -> int:
 
 
 def _run(
-    model: GraphAttentionNetwork, graph: Graph, seen: Neighbourhood
+    model: GraphAttentionNetwork, graph: Graph, neighbourhood: Neighbourhood
 ) -> tuple[Float[Tensor, " class"] | None, tuple[EdgeWeights, ...]]:
     """Logits of the first node, and the attention of every layer over the whole neighbourhood."""
     device = next(model.parameters()).device
     features = None
     if graph.edge_features is not None:
-        features = torch.from_numpy(np.array(graph.edge_features[seen.edges])).to(device)
-    pooled = torch.zeros(len(seen.nodes), dtype=torch.long, device=device) if model.pooling else None
-    edges = torch.from_numpy(seen.edge_index).to(device)
-    prediction = model.eval()(node_features(graph.rows(seen.nodes)).to(device), edges, features, graph=pooled)
+        features = torch.from_numpy(np.array(graph.edge_features[neighbourhood.edges])).to(device)
+    pooled = torch.zeros(len(neighbourhood.nodes), dtype=torch.long, device=device) if model.pooling else None
+    edges = torch.from_numpy(neighbourhood.edge_index).to(device)
+    prediction = model.eval()(node_features(graph.rows(neighbourhood.nodes)).to(device), edges, features, graph=pooled)
     return None if model.pooling else prediction.logits[0].float().cpu(), prediction.attention
 
 
-def _by_weight(seen: Neighbourhood, edge_weights: EdgeWeights) -> list[int]:
+def _by_weight(neighbourhood: Neighbourhood, edge_weights: EdgeWeights) -> list[int]:
     """The neighbours of the first node, as indices into the neighbourhood, by falling weight."""
-    edges = np.flatnonzero(seen.edge_index[1] == 0)
+    edges = np.flatnonzero(neighbourhood.edge_index[1] == 0)
     weights = edge_weights()[edges].mean(1).tolist()
-    ranked = sorted(zip(seen.edge_index[0][edges].tolist(), weights, strict=True), key=lambda pair: -pair[1])
+    ranked = sorted(zip(neighbourhood.edge_index[0][edges].tolist(), weights, strict=True), key=lambda pair: -pair[1])
     return list(dict.fromkeys(place for place, _ in ranked if place != 0))
 
 
-def _sources(seen: Neighbourhood, neighbours: list[int], targets: list[int]) -> list[int]:
+def _sources(neighbourhood: Neighbourhood, neighbours: list[int], targets: list[int]) -> list[int]:
     """The node, its neighbours, and the neighbours of those that are targets."""
-    further = seen.edge_index[0][np.isin(seen.edge_index[1], targets[1:])].tolist()
+    further = neighbourhood.edge_index[0][np.isin(neighbourhood.edge_index[1], targets[1:])].tolist()
     return list(dict.fromkeys([0, *neighbours, *further]))
 
 
 def _matrix(
-    edge_weights: EdgeWeights, seen: Neighbourhood, targets: list[int], sources: list[int]
+    edge_weights: EdgeWeights, neighbourhood: Neighbourhood, targets: list[int], sources: list[int]
 ) -> Float[Tensor, "head target source"]:
     """The weights of edges and self-loops into the targets."""
     row = {place: number for number, place in enumerate(targets)}
     column = {place: number for number, place in enumerate(sources)}
-    edges = np.flatnonzero(np.isin(seen.edge_index[1], targets))
-    into = torch.tensor([row[place] for place in seen.edge_index[1, edges].tolist()], dtype=torch.long)
-    of = torch.tensor([column[place] for place in seen.edge_index[0, edges].tolist()], dtype=torch.long)
+    edges = np.flatnonzero(np.isin(neighbourhood.edge_index[1], targets))
+    into = torch.tensor([row[place] for place in neighbourhood.edge_index[1, edges].tolist()], dtype=torch.long)
+    of = torch.tensor([column[place] for place in neighbourhood.edge_index[0, edges].tolist()], dtype=torch.long)
     own = torch.tensor([column[place] for place in targets])
     on_edges, on_loops = edge_weights()[edges].float().cpu(), edge_weights.loops()[targets].float().cpu()
     matrix = torch.zeros(len(targets), len(sources), on_edges.shape[1])

@@ -60,8 +60,8 @@ def sample(
         sources = np.asarray(graph.sources[edges], np.int64)
         new = [int(node) for node in dict.fromkeys(sources.tolist()) if int(node) not in place]
         place |= {node: at for at, node in enumerate(new, start=len(place))}
-        at = np.fromiter((place[node] for node in sources.tolist()), np.int64, len(sources))
-        columns.append(np.stack([at, row + first]))
+        places = np.fromiter((place[node] for node in sources.tolist()), np.int64, len(sources))
+        columns.append(np.stack([places, row + first]))
         numbers.append(edges)
         first += len(frontier)
         frontier = np.array(new, np.int64)

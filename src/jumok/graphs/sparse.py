@@ -112,8 +112,8 @@ def linears(
             from jumok.graphs import gpu_products
 
             if gpu_products.suits(x, *weights):
-                found: tuple[Tensor, ...] = gpu_products.Linears.apply(x, *chain(*pairs))  # type: ignore[no-untyped-call]
-                return found
+                products: tuple[Tensor, ...] = gpu_products.Linears.apply(x, *chain(*pairs))  # type: ignore[no-untyped-call]
+                return products
     if isinstance(x, Tensor) and x.is_cpu and x.shape[1] >= WIDE and len(pairs) > 1:
         return _side_by_side(x, pairs)
     return tuple(linear(x, weight, bias) for weight, bias in pairs)

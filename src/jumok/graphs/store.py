@@ -57,10 +57,10 @@ def prepare_graph(
 def why_outdated(folder: str | Path, config: GraphConfig) -> str:
     """Why `prepare_graph` would overwrite a graph prepared from other files; "" if it would not."""
     folder, inputs = Path(folder), graph_fingerprint(config)
-    found, graph = compare_sources(folder, inputs), open_graph(folder)
-    if graph is None or graph.fingerprint == found.fingerprint:
+    comparison, graph = compare_sources(folder, inputs), open_graph(folder)
+    if graph is None or graph.fingerprint == comparison.fingerprint:
         return ""
-    return mismatch_message(folder, inputs, found, "graph")
+    return mismatch_message(folder, inputs, comparison, "graph")
 
 
 def graph_fingerprint(config: GraphConfig) -> SourceFingerprint:

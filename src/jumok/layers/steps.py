@@ -44,8 +44,8 @@ def own_step(
         for cache in (keys, values)
     )
     heads = query.shape[1]
-    found = attend(query[:, :, None], share_heads(own, heads), share_heads(held, heads), visible=past[:, None, None])
-    return found.values.flatten(1)
+    attended = attend(query[:, :, None], share_heads(own, heads), share_heads(held, heads), visible=past[:, None, None])
+    return attended.values.flatten(1)
 
 
 def source_step(
@@ -64,8 +64,8 @@ def source_step(
     sentences = len(visible)
     queries = query.view(sentences, -1, heads, dim).transpose(1, 2)
     own, held = (share_heads(part.transpose(1, 2), heads) for part in (keys, values))
-    found = attend(queries, own, held, visible=visible[:, None, None])
-    return found.values.transpose(1, 2).reshape(rows, heads * dim)
+    attended = attend(queries, own, held, visible=visible[:, None, None])
+    return attended.values.transpose(1, 2).reshape(rows, heads * dim)
 
 
 def descend(

@@ -132,25 +132,25 @@ def learn(
 
 def _in_units(smoother: Smoother, order: Int[Tensor, " place"] | None = None) -> SortedSmoother:
     """Points divided by the bandwidth, so that what is tried are multiples of it."""
-    one = torch.ones((), dtype=smoother.x.dtype, device=smoother.x.device)
-    return SortedSmoother.of(smoother.kernel, one, smoother.x / smoother.bandwidth, smoother.y_and_one, order)
+    unit = torch.ones((), dtype=smoother.x.dtype, device=smoother.x.device)
+    return SortedSmoother.of(smoother.kernel, unit, smoother.x / smoother.bandwidth, smoother.y_and_one, order)
 
 
 def _valleys(errors: list[float]) -> list[int]:
     """The steps of the grid at local minima."""
     beside = zip([math.inf, *errors], errors, [*errors[1:], math.inf], strict=False)
-    return [step for step, (one, here, other) in enumerate(beside) if here <= one and here <= other]
+    return [step for step, (before, here, after) in enumerate(beside) if here <= before and here <= after]
 
 
 def _bottom(errors: list[float], step: int) -> tuple[float, float]:
     """The lowest place near a step, and how low it is, on the polynomial through the errors around (Lagrange)."""
     first = max(0, min(step + 1 - NODES // 2, len(errors) - NODES))
-    found = torch.tensor(errors[first : first + NODES], dtype=torch.float64)
-    nodes, parts = torch.arange(len(found), dtype=torch.float64), torch.arange(-FINER, FINER + 1) / FINER
-    places = (step - first + parts.double()).clamp(0, len(found) - 1)
-    same = torch.eye(len(found), dtype=torch.bool)
+    window = torch.tensor(errors[first : first + NODES], dtype=torch.float64)
+    nodes, parts = torch.arange(len(window), dtype=torch.float64), torch.arange(-FINER, FINER + 1) / FINER
+    places = (step - first + parts.double()).clamp(0, len(window) - 1)
+    same = torch.eye(len(window), dtype=torch.bool)
     factors = (places[:, None, None] - nodes) / (nodes[:, None] - nodes).masked_fill(same, 1.0)
-    curve = factors.masked_fill(same, 1.0).prod(-1) @ found
+    curve = factors.masked_fill(same, 1.0).prod(-1) @ window
     lowest = int(curve.argmin())
     if curve[lowest] < errors[step] / SMOOTH:  # errors that fall by powers of ten, as without noise, are no polynomial
         return step, errors[step]
@@ -219,8 +219,8 @@ def _errors_by_passes(
     for bandwidth in progress(grid.bandwidths, "leaving points out", len(grid.bandwidths), show=verbose):
         tried = replace(smoother, bandwidth=smoother.bandwidth * bandwidth)
         if order is not None:
-            found = predict_nearby(tried, smoother.x[rows], order, rows)
-            errors.append((_outputs(smoother)[rows] - found).square().sum().item() / len(rows))
+            predictions = predict_nearby(tried, smoother.x[rows], order, rows)
+            errors.append((_outputs(smoother)[rows] - predictions).square().sum().item() / len(rows))
         else:
             errors.append(sum(_squared_errors(tried, part).item() for part in parts) / len(rows))
     return errors
@@ -238,8 +238,8 @@ def loo_errors(
     blocks = query_places(smoother.points, rows, size)
     for places in progress(blocks, "leaving points out", len(blocks), show=verbose):
         queries = QueryBlock(smoother.points.blocks.x[places], places)
-        found = leave_one_out(queries, smoother.points, smoother.kernel, grid)
-        total += (found - smoother.points.values[:-1, places].mT).square().sum((1, 2))
+        predictions = leave_one_out(queries, smoother.points, smoother.kernel, grid)
+        total += (predictions - smoother.points.values[:-1, places].mT).square().sum((1, 2))
     return (total / len(rows)).tolist()
 
 
@@ -305,11 +305,11 @@ def _compact(
         if power:
             rings[1].scatter_add_(2, rung, values * tile.squared.double().pow(power / 2))
     inside = rings[..., 1:].flip(-1).cumsum(-1).flip(-1)  # whom no bandwidth reaches is in the first, and left there
-    found = inside[0].clone()
+    sums = inside[0].clone()
     if power:
-        found -= inside[1] / inside.new_tensor(grid.bandwidths).pow(power)
-    found.masked_fill_(found[-1] <= NOTHING * inside[0, -1], 0.0)
-    return found.permute(2, 1, 0)
+        sums -= inside[1] / inside.new_tensor(grid.bandwidths).pow(power)
+    sums.masked_fill_(sums[-1] <= NOTHING * inside[0, -1], 0.0)
+    return sums.permute(2, 1, 0)
 
 
 def query_places(points: Points, rows: Int[Tensor, " row"], size: int) -> list[Int[Tensor, " block"]]:

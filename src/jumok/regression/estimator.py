@@ -117,7 +117,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         elif isinstance(self.bandwidth, str):
             self._choose_bandwidth()
         else:
-            self.bandwidth_ = _given(self.bandwidth, X.shape[1])
+            self.bandwidth_ = _checked_bandwidth(self.bandwidth, X.shape[1])
         return self
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
@@ -146,8 +146,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             ends = zip(*(regressor.interval(query.cpu().numpy(), level) for regressor in self.outputs_), strict=True)
             return Interval(*(np.stack(end, 1) for end in ends))
         with torch.no_grad():
-            found = interval(self._smoother(self.bandwidth_), query, float(level), self._order(), verbose=self.verbose)
-        return Interval(*(self._shaped(end) for end in found))
+            bounds = interval(self._smoother(self.bandwidth_), query, float(level), self._order(), verbose=self.verbose)
+        return Interval(*(self._shaped(end) for end in bounds))
 
     def weights(self, X: Any) -> np.ndarray:  # noqa: N803
         """α, the weight of each training point for each row of X, [queries, points]; predict is its product with y_.
@@ -277,11 +277,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return y.cpu().numpy().reshape(-1, *self.y_.shape[1:])
 
 
-def _weighted(x: np.ndarray, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _weighted(x: np.ndarray, y: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The points that count, and how much, 1 on average; None if all count the same."""
-    if given is None:
+    if sample_weight is None:
         return x, y, None
-    weight = _check_sample_weight(given, x, dtype=np.float64, ensure_non_negative=True)
+    weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
     counts = weight > 0
     if not counts.any():
         raise ArgumentError("sample_weight is 0 for every point; at least one must be positive")
@@ -302,7 +302,7 @@ def _check_squared_errors(y: np.ndarray, dtype: np.dtype) -> None:
     )
 
 
-def _given(bandwidth: Any, dimensions: int) -> Any:
+def _checked_bandwidth(bandwidth: Any, dimensions: int) -> Any:
     try:
         values = np.asarray(bandwidth, dtype=np.float64)
     except (TypeError, ValueError):

@@ -59,16 +59,16 @@ def gaussian_sums(
     moments = values.new_zeros(left, right * values.shape[1], dtype=torch.float64)
     for part, value in zip(torch.split(x, size), torch.split(values, size), strict=True):
         part = part.double() / bandwidth
-        one, other = _powers(part, terms)
+        first_half, second_half = _powers(part, terms)
         weighed = value.double() * _envelope(part)
-        moments.addmm_(one.mT, (other[:, :, None] * weighed[:, None, :]).flatten(1))
+        moments.addmm_(first_half.mT, (second_half[:, :, None] * weighed[:, None, :]).flatten(1))
     return torch.cat([_evaluate(part.double() / bandwidth, moments, terms) for part in torch.split(query, size)])
 
 
 def _evaluate(query: Tensor, moments: Tensor, terms: list[int]) -> Float[Tensor, "query value"]:
-    one, other = _powers(query, terms)
-    found = (one @ moments).view(len(query), other.shape[1], -1)
-    return torch.einsum("qrv,qr->qv", found, other) * _envelope(query)
+    first_half, second_half = _powers(query, terms)
+    partial_sums = (first_half @ moments).view(len(query), second_half.shape[1], -1)
+    return torch.einsum("qrv,qr->qv", partial_sums, second_half) * _envelope(query)
 
 
 def _powers(x: Float[Tensor, "point dim"], terms: list[int]) -> tuple[Tensor, Tensor]:
@@ -85,10 +85,10 @@ def _tables(x: Tensor, terms: list[int]) -> Iterator[Float[Tensor, "point term"]
 
 
 def _product(tables: list[Tensor], x: Tensor) -> Float[Tensor, "point term"]:
-    found = x.new_ones(len(x), 1)
+    product = x.new_ones(len(x), 1)
     for table in tables:
-        found = (found[:, :, None] * table[:, None, :]).flatten(1)
-    return found
+        product = (product[:, :, None] * table[:, None, :]).flatten(1)
+    return product
 
 
 def _envelope(x: Float[Tensor, "point dim"]) -> Float[Tensor, "point 1"]:

@@ -85,24 +85,24 @@ def kernel_sums(
     x[queries.points :] = x[queries.points - 1]  # empty places ask what the last one does, and are dropped
     x = x.mT.contiguous()
     key = points.x.mT.contiguous()
-    found = x.new_empty(1 + len(values) + squares, x.shape[1])
+    totals = x.new_empty(1 + len(values) + squares, x.shape[1])
     nearest = x.new_zeros(x.shape[1])
     reach = nearest.new_full((queries.count,), bandwidth * bandwidth)
     if kernel == "gaussian":
         nearest = nearest_squared(queries, x, points, key, tiling)
         slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(query.dtype).eps)
         reach = nearest.view(-1, tiling.rows).amax(1) + slack
-    for some, starts, blocks in visits(queries, points, reach):
-        rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
+    for boxes, starts, blocks in visits(queries, points, reach):
+        rows = slice(boxes.start * tiling.rows, boxes.stop * tiling.rows)
         for first in range(0, len(values), 2):
             some_values, last = values[first : first + 2], first + 2 >= len(values)
             sums = _sums(
                 x[:, rows], nearest[rows], key, some_values, starts, blocks, points.size, kernel, bandwidth,
                 squares and last, tiling,
             )  # fmt: skip
-            found[0, rows] = sums[0]
-            found[1 + first : first + len(sums), rows] = sums[1:]
-    return queries.of_points(found.mT)
+            totals[0, rows] = sums[0]
+            totals[1 + first : first + len(sums), rows] = sums[1:]
+    return queries.of_points(totals.mT)
 
 
 def nearest_squared(
@@ -115,15 +115,15 @@ def nearest_squared(
     """The squared distance from each query to its nearest point."""
     from jumok.regression import gpu_kernels
 
-    found = x.new_empty(x.shape[1])
+    squared = x.new_empty(x.shape[1])
     parts = [surely_within(low, high, points) for low, high in _some_boxes(queries, points)]
-    for some, starts, blocks in visits(queries, points, torch.cat(parts)):
-        rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
+    for boxes, starts, blocks in visits(queries, points, torch.cat(parts)):
+        rows = slice(boxes.start * tiling.rows, boxes.stop * tiling.rows)
         gpu_kernels.nearest_kernel(
-            (some.stop - some.start,), x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, found[rows],
+            (boxes.stop - boxes.start,), x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, squared[rows],
             DIM=len(x), BLOCK=points.size, ROWS=tiling.rows, COLS=tiling.cols, warps=tiling.warps,
         )  # fmt: skip
-    return found
+    return squared
 
 
 def visits(
@@ -190,10 +190,10 @@ def _series_sums(
     there = points.x[:, 0].isfinite()
     sees = torch.cat([there[None].to(values.dtype), values]).mT
     key = (points.x - middle).masked_fill(~there[:, None], 0.0)
-    found = [fast_gauss_transform.gaussian_sums(query - middle, key, sees, bandwidth)]
+    sums = [fast_gauss_transform.gaussian_sums(query - middle, key, sees, bandwidth)]
     if squares:  # K² is the Gaussian of a bandwidth of h/√2
-        found.append(fast_gauss_transform.gaussian_sums(query - middle, key, sees[:, :1], bandwidth / 2**0.5))
-    return torch.cat(found, 1).to(query.dtype)
+        sums.append(fast_gauss_transform.gaussian_sums(query - middle, key, sees[:, :1], bandwidth / 2**0.5))
+    return torch.cat(sums, 1).to(query.dtype)
 
 
 def _wide_sums(
@@ -213,21 +213,21 @@ def _wide_sums(
     key = (points.x - middle).mul_(unit).masked_fill_(points.x.isinf(), 0.0).mT
     lengths = (key.square().sum(0) / -2).masked_fill_(points.x[:, 0].isinf(), -torch.inf)
     key = torch.cat([key, lengths[None]]).contiguous()
-    found = x.new_empty(1 + len(values) + squares, x.shape[1])
+    totals = x.new_empty(1 + len(values) + squares, x.shape[1])
     for first in range(0, len(values), 2):
         some_values, last = values[first : first + 2], first + 2 >= len(values)
-        sums = found.new_empty(1 + len(some_values) + (squares and last), x.shape[1])
+        sums = totals.new_empty(1 + len(some_values) + (squares and last), x.shape[1])
         gpu_kernels.wide_kernel(
             (x.shape[1] // tiling.rows,), x, x.stride(0), key, some_values, key.shape[1], sums, sums.shape[1],
             SQUARES=squares and last, DIM=len(x), VALUES=len(some_values), ROWS=tiling.rows, COLS=tiling.cols,
             STAGES=tiling.stages, UNROLL=tiling.unroll, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
             warps=tiling.warps,
         )  # fmt: skip
-        found[0], found[1 + first : first + len(sums)] = sums[0], sums[1:]
-    found *= (x.square().sum(0) / -2).exp2()
+        totals[0], totals[1 + first : first + len(sums)] = sums[0], sums[1:]
+    totals *= (x.square().sum(0) / -2).exp2()
     if squares:
-        found[-1] *= (x.square().sum(0) / -2).exp2()
-    return found.mT[: len(query)]
+        totals[-1] *= (x.square().sum(0) / -2).exp2()
+    return totals.mT[: len(query)]
 
 
 def _scale(kernel: str, bandwidth: float, dtype: torch.dtype) -> float:

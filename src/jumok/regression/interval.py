@@ -135,10 +135,10 @@ def _shares(
     queries = PointBlocks.of(query, max(1, len(query) // BOXES))
     wanted = (ENOUGH * queries.at_places(evenness).view(queries.count, -1).amax(1)).clamp(max=1)
     width = points.bandwidth * (query.shape[1] ** 0.5 + 2 if points.kernel == "gaussian" else 1)
-    found = wanted.new_zeros(blocks.count)
+    shares = wanted.new_zeros(blocks.count)
     for part in torch.split(torch.arange(queries.count, device=query.device), max(1, PAIRS // blocks.count)):
         low, high = queries.low[part], queries.high[part]
         reach = (surely_within(low, high, blocks).sqrt() + width).square()
         near = within(gaps(low, high, blocks), reach[:, None])
-        found = torch.maximum(found, (near * wanted[part, None]).amax(0))
-    return found
+        shares = torch.maximum(shares, (near * wanted[part, None]).amax(0))
+    return shares

@@ -87,16 +87,16 @@ class SortedSmoother:
         def compute(queries: QueryBlock) -> Tensor:
             return kernel_sums(queries, self.points, self.kernel, self.bandwidth, squares=squares)
 
-        found = self._in_blocks(query, compute, int(squares), what=what, verbose=verbose)
-        return self._or_nearest(found, query, squares)
+        sums = self._in_blocks(query, compute, int(squares), what=what, verbose=verbose)
+        return self._or_nearest(sums, query, squares)
 
     def _fused(self, query: Float[Tensor, "query dim"], squares: bool) -> Float[Tensor, "query sum"]:
         """The same by the Triton kernels."""
-        found = gpu.kernel_sums(
+        sums = gpu.kernel_sums(
             query, self.points.blocks, self.points.values[:-1], self.kernel, self.bandwidth, squares=squares
         ).double()
-        one = len(self.points.values)
-        return self._or_nearest(torch.cat([found[:, 1:one], found[:, :1], found[:, one:]], 1), query, squares)
+        end = len(self.points.values)
+        return self._or_nearest(torch.cat([sums[:, 1:end], sums[:, :1], sums[:, end:]], 1), query, squares)
 
     def _or_nearest(self, sums: Tensor, query: Tensor, squares: bool) -> Tensor:
         """Queries that no kernel reaches take their nearest points instead.
@@ -121,12 +121,12 @@ class SortedSmoother:
         """`compute` for each block of neighbouring queries, in the order of the queries."""
         keep_memory(query.device)
         queries = PointBlocks.of(query, self.block_size(len(query)))
-        found = query.new_empty(len(queries.x), len(self.points.values) + more, dtype=torch.float64)
+        sums = query.new_empty(len(queries.x), len(self.points.values) + more, dtype=torch.float64)
         blocks = range(0, queries.points, queries.size)
         for start in progress(blocks, what, len(blocks), show=verbose):
             rows = slice(start, min(start + queries.size, queries.points))
-            found[rows] = compute(QueryBlock(queries.x[rows], None))
-        return queries.of_points(found)
+            sums[rows] = compute(QueryBlock(queries.x[rows], None))
+        return queries.of_points(sums)
 
     def block_size(self, queries: int) -> int:
         """Queries per block: fewer where they lie far apart among the points."""

@@ -49,9 +49,9 @@ class PointBlocks:
     @property
     def place(self) -> Int[Tensor, " point"]:
         """The place of each point."""
-        found = torch.empty_like(self.order)
-        found[self.order[: self.points]] = torch.arange(self.points, device=self.order.device)
-        return found[: self.points]
+        places = torch.empty_like(self.order)
+        places[self.order[: self.points]] = torch.arange(self.points, device=self.order.device)
+        return places[: self.points]
 
     def at_places(self, values: Float[Tensor, "point value"]) -> Float[Tensor, "place value"]:
         """Values of the points in the order of the places; 0 where a place is empty."""
@@ -59,9 +59,9 @@ class PointBlocks:
 
     def of_points(self, values: Float[Tensor, "place value"]) -> Float[Tensor, "point value"]:
         """Values of the places in the order of the points."""
-        found = values.new_empty(self.points, values.shape[1])
-        found[self.order[: self.points]] = values[: self.points]
-        return found
+        by_point = values.new_empty(self.points, values.shape[1])
+        by_point[self.order[: self.points]] = values[: self.points]
+        return by_point
 
     def places(self, blocks: Int[Tensor, " block"]) -> Int[Tensor, " place"]:
         """All places of the given blocks."""
@@ -90,11 +90,11 @@ def gaps(
     low: Float[Tensor, "*box dim"], high: Float[Tensor, "*box dim"], blocks: PointBlocks
 ) -> Float[Tensor, "*box block"]:
     """The squared distance from each box to that of each block: no point of the block is nearer."""
-    found = low.new_zeros(*low.shape[:-1], blocks.count)
+    squared = low.new_zeros(*low.shape[:-1], blocks.count)
     for d in range(low.shape[-1]):  # one after another, for there may be millions of pairs of boxes
         apart = torch.maximum(blocks.low[:, d] - high[..., d, None], low[..., d, None] - blocks.high[:, d])
-        found += apart.clamp_(min=0).square_()
-    return found
+        squared += apart.clamp_(min=0).square_()
+    return squared
 
 
 def surely_within(
@@ -102,11 +102,11 @@ def surely_within(
 ) -> Float[Tensor, " *box"]:
     """A squared distance within which every place of the box has a whole block of points."""
     whole = max(1, blocks.points // blocks.size)  # the last block may be all but empty
-    found = low.new_zeros(*low.shape[:-1], whole)
+    farthest = low.new_zeros(*low.shape[:-1], whole)
     for d in range(low.shape[-1]):
         low_d, high_d = blocks.low[:whole, d], blocks.high[:whole, d]
-        found += torch.maximum(high_d - low[..., d, None], high[..., d, None] - low_d).square_()
-    return found.amin(-1)
+        farthest += torch.maximum(high_d - low[..., d, None], high[..., d, None] - low_d).square_()
+    return farthest.amin(-1)
 
 
 def within(gap: Float[Tensor, "*lead block"], reach: Float[Tensor, "*#lead 1"]) -> Bool[Tensor, "*lead block"]:
@@ -202,14 +202,14 @@ def kernel_sums(
         reach = nearest.amax() + negligible(bandwidth, points.blocks.points, queries.x.dtype)
     else:
         nearest, reach = queries.x.new_zeros(len(queries.x)), queries.x.new_tensor(bandwidth).square()
-    found, values = _nothing(queries, points, int(squares)), len(points.values)
+    sums, values = _nothing(queries, points, int(squares)), len(points.values)
     squares_of = rounded_squares if kernel == "boxcar" else squared_distances
     for tile in queries.tiles(points, within(gap, reach[None]).nonzero()[:, 0], squares_of):
         weights = weigh(tile.squared, nearest, kernel, bandwidth)
-        found[:, :values] += tile.mixed(weights)
+        sums[:, :values] += tile.mixed(weights)
         if squares:
-            found[:, values] += weights.square_().sum(1)
-    return found
+            sums[:, values] += weights.square_().sum(1)
+    return sums
 
 
 def means(sums: Float[Tensor, "*lead value_and_one"]) -> Float[Tensor, "*lead value"]:
@@ -221,10 +221,10 @@ def nearest_sums(queries: QueryBlock, points: Points) -> Float[Tensor, "query va
     """Σ vᵢ over the nearest point of each query, or over all the nearest where several are as near."""
     gap = queries.gaps(points)
     nearest = nearest_squared(queries, points, gap)
-    found = _nothing(queries, points)
+    sums = _nothing(queries, points)
     for tile in queries.tiles(points, within(gap, nearest.amax()[None]).nonzero()[:, 0]):
-        found += tile.mixed((tile.squared == nearest[:, None]).to(tile.values.dtype))
-    return found
+        sums += tile.mixed((tile.squared == nearest[:, None]).to(tile.values.dtype))
+    return sums
 
 
 def nearest_squared(queries: QueryBlock, points: Points, gap: Float[Tensor, " block"]) -> Float[Tensor, " query"]:
@@ -277,12 +277,12 @@ def squared_distances(query: Float[Tensor, "query dim"], key: Float[Tensor, "key
     """‖q − k‖² from the differences themselves; ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
     if query.shape[1] > FEW_DIMENSIONS:
         return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()
-    found = (query[:, :1] - key[:, 0]).square_()
-    apart = torch.empty_like(found) if query.shape[1] > 1 else found
+    squared = (query[:, :1] - key[:, 0]).square_()
+    apart = torch.empty_like(squared) if query.shape[1] > 1 else squared
     for d in range(1, query.shape[1]):
         torch.sub(query[:, d : d + 1], key[:, d], out=apart)
-        found.addcmul_(apart, apart)
-    return found
+        squared.addcmul_(apart, apart)
+    return squared
 
 
 def keep_memory(device: torch.device) -> None:

@@ -32,13 +32,13 @@ def require_key(key: str | None) -> list[Any]:
         name=KEY_HEADER, scheme_name="key", description="The API key of this server.", auto_error=False
     )
 
-    async def check(request: Request, given: Annotated[str | None, Security(scheme)]) -> None:
+    async def check(request: Request, sent_key: Annotated[str | None, Security(scheme)]) -> None:
         client = client_address(request.scope)
         wrong_keys.check(client)
-        if hmac.compare_digest((given or "").encode("utf-8", "replace"), expected):
+        if hmac.compare_digest((sent_key or "").encode("utf-8", "replace"), expected):
             return
         headers = {"WWW-Authenticate": KEY_HEADER}
-        if not given:  # the page sends no key first to find out whether it needs one
+        if not sent_key:  # the page sends no key first to find out whether it needs one
             raise UnauthorisedError(f"this server requires an API key in the header {KEY_HEADER}", headers=headers)
         wrong_keys.add(client)
         raise UnauthorisedError(f"the API key in the header {KEY_HEADER} is wrong", headers=headers)

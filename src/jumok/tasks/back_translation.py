@@ -72,16 +72,16 @@ def back_translate(
     check_output(out)
     settings |= {"samples": samples} if samples else {}
     part = _Part(out, _identity(translator, {"max_ratio": max_ratio, "chunk": chunk, **settings}))
-    lines, seen = iter(texts), _Seen()
-    done = part.resume(lines, seen)
+    lines, history = iter(texts), _TextHistory()
+    done = part.resume(lines, history)
     yield done
     while group := list(islice(lines, chunk)):
         # A repeated text becomes an empty one, which costs nothing and keeps the number of its line.
-        fresh = [text if seen.is_new(text) else "" for text in group]
+        fresh = [text if history.is_new(text) else "" for text in group]
         translations = translator.translate(fresh, n_best=max(samples, 1), first=done.lines + 1, tell=tell, **settings)
         repeated = sum(bool(text.strip()) and not new for text, new in zip(group, fresh, strict=True))
         pairs = _kept_pairs(translator, translations, repeated, max_ratio, done.report)
-        part.append(pairs, done, lines=len(group), text=seen.digest)
+        part.append(pairs, done, lines=len(group), text=history.digest)
         yield done
     part.finish()
 
@@ -123,7 +123,7 @@ def _broken_rule(translator: Translator, text: str, output: Translation, max_rat
     return "ratio" if max_ratio and longer >= RATIO_FROM and longer > max_ratio * shorter else None
 
 
-class _Seen:
+class _TextHistory:
     """Which texts have come before, by a 64-bit hash, and a digest of all in their order."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class _Part:
         self.out, self.identity = out, identity
         self.pairs, self.note = (out.with_name(out.name + end) for end in (".part", ".part.json"))
 
-    def resume(self, lines: Iterator[str], seen: _Seen) -> BackTranslated:
+    def resume(self, lines: Iterator[str], history: _TextHistory) -> BackTranslated:
         """Skip the lines that are done, and remove pairs of an unfinished chunk."""
         done = self._read()
         if done is None:
@@ -159,8 +159,8 @@ class _Part:
                 f"{self.pairs} was begun with another model or other settings; use those to resume, or delete it"
             )
         for line in islice(lines, done.lines):
-            seen.is_new(line)
-        if seen.digest != done.text:
+            history.is_new(line)
+        if history.digest != done.text:
             raise ArgumentError(f"{self.pairs} was begun with another text; give that text to resume, or delete it")
         with self._open() as file:
             if file.seek(0, os.SEEK_END) < done.bytes:
@@ -211,7 +211,7 @@ def _cell(text: str) -> str:
 
 def _identity(translator: Translator, settings: Mapping[str, Any]) -> str:
     """Identifies the model and the settings that determine its outputs."""
-    given = sorted((name, repr(value)) for name, value in settings.items() if value is not None)
+    options = sorted((name, repr(value)) for name, value in settings.items() if value is not None)
     languages = [side.language for side in translator.trained.tokenizers]
-    content = f"{weights_digest(translator.trained.model)} {given} {languages}"
+    content = f"{weights_digest(translator.trained.model)} {options} {languages}"
     return blake2b(content.encode(), digest_size=16).hexdigest()

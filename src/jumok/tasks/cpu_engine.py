@@ -74,7 +74,7 @@ class CpuEngines:
             raise ArgumentError(f'engine = "ctranslate2", but {reason}; use engine = "auto"')
         if is_ours or reason is not None:
             return None
-        engine = self._made("int8" if config.precision == "int8" else "float32")
+        engine = self._engine("int8" if config.precision == "int8" else "float32")
         if not isinstance(engine, Refused):
             return engine
         if asked:
@@ -121,7 +121,7 @@ class CpuEngines:
                 return f"the tokenizer of the {name} has the same piece twice"
         return None
 
-    def _made(self, precision: Precision) -> CTranslate2Engine | Refused:
+    def _engine(self, precision: Precision) -> CTranslate2Engine | Refused:
         changes = self._changes()
         if precision not in self.made or self.made[precision][0] != changes:
             self.made[precision] = changes, self._make(precision)
@@ -173,14 +173,14 @@ class CpuEngines:
             return None
         to_screen(f"finding the likely translations of every word in {texts[0].parent}, once")
         try:
-            made = shortlist_of([Dataset(text) for text in texts], self.tokenizers)
+            shortlist = shortlist_of([Dataset(text) for text in texts], self.tokenizers)
         except (DataError, ValueError):
             return None  # not the text of this model, or damaged: the engine considers every word
         if started is not None:
-            made = made | started
+            shortlist = shortlist | started
         with suppress(DataError):  # a folder that cannot be written to
-            made.write(path, self.tokenizers)
-        return made
+            shortlist.write(path, self.tokenizers)
+        return shortlist
 
 
 def shortlist_of(datasets: Sequence[Dataset], tokenizers: TokenizerPair) -> Shortlist:

@@ -151,7 +151,11 @@ def demonstrate_translation(
     matches = {"fixed": _exact_matches(fixed, pairs), "attention": _exact_matches(attention, pairs)}
     lengths = [len(attention.trained.tokenizers.source.encode(pair.source)) - 2 for pair in pairs]
     fixed_bands, attention_bands = (by_length(lengths, matches[name], BANDS) for name in ("fixed", "attention"))
-    forgotten = (pair.source for pair, without, found in zip(pairs, *matches.values(), strict=True) if found > without)
+    forgotten = (
+        pair.source
+        for pair, fixed_match, attention_match in zip(pairs, *matches.values(), strict=True)
+        if attention_match > fixed_match
+    )
     examples = (*EXAMPLES, next(forgotten, LIST))
     translations, attention_translations = fixed.translate(examples), attention.translate(examples)
     shown = attention_translations[0].attention()

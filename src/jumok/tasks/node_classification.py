@@ -212,9 +212,9 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
     def read_assets(self, folder: ModelFolder, recipe: GraphRecipe) -> Graph:
         """The copy of the graph in the folder; where there is none, it is made from its source."""
         data = folder.path / "data"
-        for made in (data / name for name in PREPARED_FILES):
-            if made.exists() or made.is_symlink():
-                check_plain(made, most=MOST_FACTS if made.suffix == ".json" else MOST_ARRAY, within=data)
+        for path in (data / name for name in PREPARED_FILES):
+            if path.exists() or path.is_symlink():
+                check_plain(path, most=MOST_FACTS if path.suffix == ".json" else MOST_ARRAY, within=data)
         graph = open_graph(data) or prepare_graph(data, recipe.graph, say=to_screen)
         check_pooling(recipe, graph)
         return graph

@@ -118,10 +118,10 @@ class TranslationRecipe:
         decoder = self.decoder
         layers, heads = (decoder.layers, decoder.heads) if isinstance(decoder, TransformerDecoderConfig) else (1, 1)
         for name, count in (("layer", layers), ("head", heads)):
-            given = getattr(self.training, f"guided_{name}")
-            if given is not None and not -count <= given < count:
+            index = getattr(self.training, f"guided_{name}")
+            if index is not None and not -count <= index < count:
                 raise ConfigError(
-                    f"training.guided_{name} = {given}, but the decoder's attention has the {name}s 0 to {count - 1}"
+                    f"training.guided_{name} = {index}, but the decoder's attention has the {name}s 0 to {count - 1}"
                 )
 
 

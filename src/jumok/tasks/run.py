@@ -175,24 +175,24 @@ class _Resolved(NamedTuple):
 
 
 def _resolved(
-    given: Any, overrides: Any, out: str | Path | None, task: Task[Any, Any] | None, report: Report, *, resume: bool
+    request: Any, overrides: Any, out: str | Path | None, task: Task[Any, Any] | None, report: Report, *, resume: bool
 ) -> _Resolved:
     """The task, the recipe as its dataclass, and the folder to write."""
-    if is_dataclass(given):
-        task = task or next((known for known in TASKS if isinstance(given, known.recipe)), None)
+    if is_dataclass(request):
+        task = task or next((known for known in TASKS if isinstance(request, known.recipe)), None)
         if task is None:
-            raise ArgumentError(f"{type(given).__name__} is not the recipe of a known task; pass its task as task=")
+            raise ArgumentError(f"{type(request).__name__} is not the recipe of a known task; pass its task as task=")
         if overrides:
             raise ArgumentError("overrides apply to recipe files and dictionaries; change the dataclass itself")
-        return _Resolved(task, given, _folder(out, None))
+        return _Resolved(task, request, _folder(out, None))
     path = None
-    if not isinstance(given, Mapping):
-        path, message = find_recipe(Path(given))
+    if not isinstance(request, Mapping):
+        path, message = find_recipe(Path(request))
         if message:
             report.say(message)
         if path.is_dir():
             path, out = _recipe_of_run(path, resume=resume), path if out is None else out
-    tables = given if path is None else read_tables(path)
+    tables = request if path is None else read_tables(path)
     task = task or task_of(tables)
     origin = "the recipe" if path is None else path
     recipe = parse_recipe(task.recipe, tables, parse_overrides(overrides), complete=task.complete, origin=origin)

@@ -66,8 +66,8 @@ class TrainedTranslator(NamedTuple):
     @property
     def longest_source(self) -> int:
         """Most tokens of a source text that the model was trained on, outliers aside."""
-        seen = self.recipe.decoding.max_source or self.recipe.filter.max_length
-        return seen if self.positions is None else min(seen, self.positions)
+        limit = self.recipe.decoding.max_source or self.recipe.filter.max_length
+        return limit if self.positions is None else min(limit, self.positions)
 
     @property
     def longest_sentence(self) -> int:
@@ -418,7 +418,9 @@ class Translator(TextGenerator):
             source = voter.trained.tokenizers.source
             theirs = [job._replace(ids=source.encode(job.part)[1:]) for job in jobs]
             longest = replace(config, max_length=max(config.max_length, voter.decoding.max_length))
-            lists.append([voter._texts(found) for found in voter._search(theirs, longest, config.beam, None, check)])
+            lists.append(
+                [voter._texts(hypotheses) for hypotheses in voter._search(theirs, longest, config.beam, None, check)]
+            )
         return [
             [Hypothesis(self._ids(job, text), math.log(votes)) for text, votes in by_mean_reciprocal_rank(ballots)]
             for job, *ballots in zip(jobs, *lists, strict=True)
@@ -513,8 +515,10 @@ class Translator(TextGenerator):
         """The translation joined from those of its parts; of several parts there is one, or as many as were drawn."""
         if not parts:
             return Translation(text, "", 0.0, translator=self)
-        texts, found = zip(*parts, strict=True)
-        joined = [self._joined(text, list(zip(texts, of_parts, strict=True))) for of_parts in zip(*found, strict=False)]
+        texts, hypotheses = zip(*parts, strict=True)
+        joined = [
+            self._joined(text, list(zip(texts, of_parts, strict=True))) for of_parts in zip(*hypotheses, strict=False)
+        ]
         if config.samples and not config.mbr:  # what is drawn twice is likely, and counts twice
             return replace(joined[0], n_best=tuple(joined[:n_best])) if n_best > 1 else joined[0]
         return joined[0] if len(parts) > 1 else best_outputs(joined, n_best)

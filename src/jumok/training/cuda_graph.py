@@ -67,7 +67,7 @@ class StepGraphs:
         self.model, self.optimiser, self.config, self.task, self.say = model, optimiser, config, task, say
         self.device = next(model.parameters()).device
         self.graphs: dict[Shapes, StepGraph] = {}
-        self._seen: Counter[Shapes] = Counter()
+        self._occurrences: Counter[Shapes] = Counter()
         self.parallel = parallel or Alone(model, task)
         wanted = config.fast and config.accumulate == 1
         self._usable = self.device.type == "cuda" and wanted and self.parallel.records
@@ -85,8 +85,8 @@ class StepGraphs:
         (batch,) = batches
         graph = self.graphs.get(shapes)
         if graph is None:
-            self._seen[shapes] += 1
-            if self._seen[shapes] < REPEATS or len(self.graphs) >= MOST_GRAPHS:
+            self._occurrences[shapes] += 1
+            if self._occurrences[shapes] < REPEATS or len(self.graphs) >= MOST_GRAPHS:
                 return None
             graph = self._try_to_record(batch)
             if graph is None:

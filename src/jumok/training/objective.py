@@ -93,7 +93,7 @@ class SequenceObjective:
 def cut(batch: Batch, start: int, end: int) -> Batch:
     """Some sentences of a batch, without the padding only the others needed."""
     rows = batch.each(lambda part: part[start:end])
-    source, target = (max(int(seen.any(0).sum()), 1) for seen in (rows.source_visible, rows.target_visible))
+    source, target = (max(int(mask.any(0).sum()), 1) for mask in (rows.source_visible, rows.target_visible))
     return Batch(
         rows.source[:, :source],
         rows.source_visible[:, :source],

@@ -58,11 +58,11 @@ def source_gradients(model: EncoderDecoder, batch: Batch) -> Float[Tensor, "batc
 
 def _loss_from_vectors(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, Tensor]:
     """The vectors of the source tokens as the encoder sees them, cut from their table, and the loss they lead to."""
-    seen: list[Tensor] = []
+    leaves: list[Tensor] = []
 
     def cut(_module: nn.Module, _ids: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
-        seen.append(vectors.detach().requires_grad_())
-        return seen[0]
+        leaves.append(vectors.detach().requires_grad_())
+        return leaves[0]
 
     # Only while encoding: a decoder may share the table.
     handle = model.encoder.embedding.register_forward_hook(cut)
@@ -74,7 +74,7 @@ def _loss_from_vectors(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, Ten
     loss = F.cross_entropy(
         logits[batch.target_visible].float(), batch.target_out[batch.target_visible], reduction="sum"
     )
-    return seen[0], loss
+    return leaves[0], loss
 
 
 def batches_of(

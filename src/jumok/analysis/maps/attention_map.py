@@ -53,14 +53,14 @@ class AttentionMap:
         self.layout.check(len(self.source), len(self.target))
         layers, heads = self.weights.shape[:2]
         for name, count in (("layer_names", layers), ("head_names", heads)):
-            given = getattr(self, name) or tuple(map(str, range(count)))
-            if len(given) != count:
-                raise ArgumentError(f"{name} has {len(given)} names, but weights have {count}")
-            object.__setattr__(self, name, tuple(given))
+            names = getattr(self, name) or tuple(map(str, range(count)))
+            if len(names) != count:
+                raise ArgumentError(f"{name} has {len(names)} names, but weights have {count}")
+            object.__setattr__(self, name, tuple(names))
         checked_kind(self.kind)
         if self.tokens is not None and self.tokens.weights.shape[:2] != self.weights.shape[:2]:
-            seen = list(self.tokens.weights.shape[:2])
-            raise ArgumentError(f"tokens has {seen} layers and heads, but weights have {[layers, heads]}")
+            shape = list(self.tokens.weights.shape[:2])
+            raise ArgumentError(f"tokens has {shape} layers and heads, but weights have {[layers, heads]}")
 
     def __repr__(self) -> str:
         layers, heads, targets, sources = self.weights.shape
@@ -213,18 +213,18 @@ def checked_kind(kind: Any) -> MapKind:
     return kind  # type: ignore[no-any-return]
 
 
-def _words(given: Any) -> tuple[str, ...]:
+def _words(words: Any) -> tuple[str, ...]:
     """Read the words of one side of a map."""
-    if not isinstance(given, list) or any(isinstance(word, list | dict) for word in given):
+    if not isinstance(words, list) or any(isinstance(word, list | dict) for word in words):
         raise TypeError("source and target must be lists of texts")
-    return tuple(map(str, given))
+    return tuple(map(str, words))
 
 
 def _check_weights(weights: Any, targets: int, sources: int) -> None:
     if not isinstance(weights, Tensor) or weights.dim() != 4 or tuple(weights.shape[2:]) != (targets, sources):
-        seen = str(list(weights.shape)) if isinstance(weights, Tensor) else type(weights).__name__
+        description = str(list(weights.shape)) if isinstance(weights, Tensor) else type(weights).__name__
         raise ArgumentError(
-            f"weights are {seen}, but there are {targets} target and {sources} source tokens; "
+            f"weights are {description}, but there are {targets} target and {sources} source tokens; "
             f"expected [layer, head, {targets}, {sources}]"
         )
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):

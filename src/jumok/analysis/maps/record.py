@@ -302,11 +302,11 @@ def _torch_hooks(keep: Callable[[Weights], None]) -> tuple[Callable[..., Any], C
     requested: list[tuple[bool, bool]] = []
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-        given = TORCH_ARGUMENTS.bind(module, *args, **kwargs)
-        given.apply_defaults()
-        given.arguments.pop("self")
-        requested.append((given.arguments["need_weights"], given.arguments["average_attn_weights"]))
-        return (), {**given.arguments, "need_weights": True, "average_attn_weights": False}
+        call = TORCH_ARGUMENTS.bind(module, *args, **kwargs)
+        call.apply_defaults()
+        call.arguments.pop("self")
+        requested.append((call.arguments["need_weights"], call.arguments["average_attn_weights"]))
+        return (), {**call.arguments, "need_weights": True, "average_attn_weights": False}
 
     def after(module: nn.Module, args: Any, output: tuple[Tensor, Tensor]) -> Any:
         values, weights = output

@@ -49,8 +49,8 @@ def sdpa_weights(
     accurate = torch.promote_types(query.dtype, torch.float32)
     scores = query.to(accurate) @ key.to(accurate).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:  # PyTorch aligns the triangle with the first key
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~seen, float("-inf"))
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~causal, float("-inf"))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(~attn_mask, float("-inf"))
     elif attn_mask is not None:
@@ -113,11 +113,11 @@ def seen_calls(
         for layer in layers:
             undo.callback(layer.register_forward_pre_hook(enter).remove)
             undo.callback(layer.register_forward_hook(leave, always_call=True).remove)
-        undo.enter_context(_SeenCalls(running, keep))
+        undo.enter_context(_CallRecorder(running, keep))
         yield
 
 
-class _SeenCalls(TorchFunctionMode):
+class _CallRecorder(TorchFunctionMode):
     """Answers every function as always, and computes the weights beside scaled_dot_product_attention."""
 
     def __init__(self, running: list[nn.Module], keep: Callable[[nn.Module, Tensor], None]) -> None:
@@ -127,9 +127,11 @@ class _SeenCalls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = func(*args, **(kwargs or {}))
         if func is F.scaled_dot_product_attention and self.running:
-            given = dict(SDPA_ARGUMENTS.bind(*args, **(kwargs or {})).arguments)
-            given.pop("value")
-            given.pop("dropout_p", None)
-            weights = sdpa_weights(given.pop("query"), given.pop("key"), given.pop("attn_mask", None), **given)
+            arguments = dict(SDPA_ARGUMENTS.bind(*args, **(kwargs or {})).arguments)
+            arguments.pop("value")
+            arguments.pop("dropout_p", None)
+            weights = sdpa_weights(
+                arguments.pop("query"), arguments.pop("key"), arguments.pop("attn_mask", None), **arguments
+            )
             self.keep(self.running[-1], weights[:, None] if weights.dim() == 3 else weights)
         return answer

@@ -51,8 +51,10 @@ class ImageLayout:
         image = self.image
         pixels = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3
         if not pixels or image.shape[2] != 3 or not image.size:
-            seen = f"{list(image.shape)} of {image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
-            raise ArgumentError(f"image must be an array of bytes [height, width, 3], but it is {seen}")
+            description = (
+                f"{list(image.shape)} of {image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
+            )
+            raise ArgumentError(f"image must be an array of bytes [height, width, 3], but it is {description}")
         top, left, bottom, right = self.part
         if not (0 <= top < bottom <= 1 and 0 <= left < right <= 1):
             raise ArgumentError(

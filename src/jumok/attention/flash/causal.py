@@ -106,10 +106,10 @@ def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *
 
 def forward_kernel(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """PyTorch's kernel: the values and the log-sum-exp, in which NaN may have spread."""
-    found = torch.ops.aten._scaled_dot_product_cudnn_attention(
+    outputs = torch.ops.aten._scaled_dot_product_cudnn_attention(
         query, key, value, None, True, 0.0, True, False, scale=scale
     )
-    return found[0], found[1]
+    return outputs[0], outputs[1]
 
 
 def backward_kernel(
@@ -117,10 +117,10 @@ def backward_kernel(
 ) -> Three:
     """PyTorch's kernel for the gradients, in which NaN may have spread."""
     time, missing = query.shape[2], [None] * 5  # no dropout, no bias, no packed sequences
-    found: Three = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+    gradients: Three = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
         d_out, query, key, value, out, lse, *missing, time, time, 0.0, True, scale=scale
     )
-    return found
+    return gradients
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -133,9 +133,9 @@ def _backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, scale: float
 ) -> Three:
     d_out = with_unit_step(d_out)
-    found = backward_kernel(d_out, query, key, value, out, lse, scale)
-    repair_gradients(query, key, value, d_out, *found, scale)
-    return found
+    gradients = backward_kernel(d_out, query, key, value, out, lse, scale)
+    repair_gradients(query, key, value, d_out, *gradients, scale)
+    return gradients
 
 
 _repairs: dict[Any, Bound] = {}

@@ -137,8 +137,8 @@ def flash_attention_backward(
     """The gradients of query, key and value, and of the bias and the sinks where they are wanted."""
     extras = Extras(key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed)
     options = FlashOptions(low, high, shift, scale, soft_cap, dropout, exact)
-    found = _gradients(d_out, query, key, value, extras, out, lse, options, wants_bias, wants_sinks)
-    return [gradient for gradient in found if gradient is not None]
+    gradients = _gradients(d_out, query, key, value, extras, out, lse, options, wants_bias, wants_sinks)
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 @flash_attention_backward.register_fake
@@ -205,9 +205,9 @@ def _in_place(
     d_query: Tensor, d_key: Tensor, d_value: Tensor, d_bias: Tensor | None, d_sinks: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """The gradients in the order of the arguments."""
-    found: list[Tensor | None] = [None] * (TENSORS + len(FlashOptions._fields))
-    found[:3], found[BIAS], found[SINKS] = (d_query, d_key, d_value), d_bias, d_sinks
-    return tuple(found)
+    gradients: list[Tensor | None] = [None] * (TENSORS + len(FlashOptions._fields))
+    gradients[:3], gradients[BIAS], gradients[SINKS] = (d_query, d_key, d_value), d_bias, d_sinks
+    return tuple(gradients)
 
 
 def _gradients_by_definition(
@@ -217,9 +217,9 @@ def _gradients_by_definition(
     """The gradients from the equation, so that autograd can differentiate them again."""
     if options.dropout:
         raise BackendError('fused attention with dropout has no second gradient; use backend="direct"')
-    given = {"query": query, "key": key, "value": value, "bias": extras.bias, "sinks": extras.sinks}
-    inputs = tracing.graph_inputs(*(tensor for tensor in given.values() if tensor is not None))
-    names = [name for name, tensor in given.items() if tensor is not None]
+    tensors = {"query": query, "key": key, "value": value, "bias": extras.bias, "sinks": extras.sinks}
+    inputs = tracing.graph_inputs(*(tensor for tensor in tensors.values() if tensor is not None))
+    names = [name for name, tensor in tensors.items() if tensor is not None]
     ranges = Ranges(
         options.low, options.high, extras.key_lengths, extras.query_lengths, extras.query_ends, extras.key_ends,
         extras.mask,
@@ -231,9 +231,9 @@ def _gradients_by_definition(
             options.scale, wide.get("bias"), extras.slopes, options.soft_cap or None, wide.get("sinks"), options.shift
         )  # fmt: skip
         mixed = attend_as_written(wide["query"], wide["key"], wide["value"], score, visible)
-        found = torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
-    gradients = dict(zip(names, found, strict=True))
-    return tuple(gradients.get(name) for name in given)
+        gradients = torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
+    by_name = dict(zip(names, gradients, strict=True))
+    return tuple(by_name.get(name) for name in tensors)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -70,8 +70,8 @@ class Ranges:
 
     def extras(self) -> Extras:
         """The tensors as the kernels take them."""
-        given = (self.key_lengths, self.query_lengths, self.query_ends, self.key_ends, self.mask)
-        return NOTHING if all(tensor is None for tensor in given) else Extras(*given)
+        tensors = (self.key_lengths, self.query_lengths, self.query_ends, self.key_ends, self.mask)
+        return NOTHING if all(tensor is None for tensor in tensors) else Extras(*tensors)
 
     def matrix(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#batch #head query key"]:
         """All of it as one boolean tensor."""
@@ -102,9 +102,9 @@ def limits(visible: Visible | None, tile: Tile) -> tuple[int | None, int | None,
 
 def two_axes(tensor: Tensor, lead: tuple[int, ...], *, own: int = 0, from_left: bool = False) -> Tensor:
     """A tensor with leading axes that broadcast to `lead`, then `own` axes, as [#batch, #head, *own]."""
-    given, rest = tensor.shape[: tensor.dim() - own], tensor.shape[tensor.dim() - own :]
-    missing = [1] * (len(lead) - len(given))
-    axes = (*given, *missing) if from_left else (*missing, *given)
+    batch_axes, rest = tensor.shape[: tensor.dim() - own], tensor.shape[tensor.dim() - own :]
+    missing = [1] * (len(lead) - len(batch_axes))
+    axes = (*batch_axes, *missing) if from_left else (*missing, *batch_axes)
     if len(lead) < 2:
         return tensor.reshape(*axes, *[1] * (2 - len(lead)), *rest)
     if len(lead) == 2 or prod(axes[:-1]) == 1:

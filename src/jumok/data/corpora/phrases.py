@@ -108,12 +108,12 @@ def _written(value: Value, locale: Locale) -> str:
 def _names(kind: str, source: Locale, target: Locale) -> tuple[str, ...]:
     """The countries or languages that both have a name for, each of its own."""
     codes = {"countries": COUNTRIES, "languages": LANGUAGES}.get(kind, "").split()
-    seen: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for code in codes:
         names = [render(Value(kind, (code,)), locale) for locale in (source, target)]
-        if all(names) and names[0] not in seen:
-            seen[names[0]] = code
-    return tuple(seen.values())
+        if all(names) and names[0] not in by_name:
+            by_name[names[0]] = code
+    return tuple(by_name.values())
 
 
 def _probes(form: Form, names: tuple[str, ...]) -> Iterable[tuple[Any, ...]]:

@@ -38,7 +38,7 @@ class Maps(NamedTuple):
 @torch.no_grad()
 def lower(groups: Sequence[Sequence[nn.Linear]], dtype: torch.dtype) -> list[Maps]:
     """Every group as one matrix of this precision, by one kernel for all."""
-    found, rooms, weights = [], [], []
+    maps, rooms, weights = [], [], []
     for layers in groups:
         first = layers[0].weight
         sizes = [layer.out_features for layer in layers]
@@ -46,11 +46,11 @@ def lower(groups: Sequence[Sequence[nn.Linear]], dtype: torch.dtype) -> list[Map
             first.new_empty(sum(sizes), first.shape[1], dtype=dtype),
             first.new_empty(sum(sizes), dtype=dtype),
         )
-        found.append(Maps(tuple(layers), weight, bias))
+        maps.append(Maps(tuple(layers), weight, bias))
         rooms += [*torch.split(weight, sizes), *torch.split(bias, sizes)]
-        weights += found[-1].parameters
+        weights += maps[-1].parameters
     torch._foreach_copy_(rooms, weights)
-    return found
+    return maps
 
 
 def linear(x: Float[Tensor, "batch time width"], maps: Maps) -> list[Float[Tensor, "batch time out"]]:

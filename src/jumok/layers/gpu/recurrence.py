@@ -105,11 +105,11 @@ class _RecurrentSteps(torch.autograd.Function):
             )  # fmt: skip
             torch.bmm(d_from_state[step], matrices, out=back)
         d_matrices = torch.einsum("tdbg,tdbw->dgw", d_from_state, states[:-1])
-        found = (
+        gradients = (
             carried + back if kernels.carries else back,
             d_memory,
             d_matrices,
             d_from_state.sum((0, 2), dtype=torch.float32),
         )
-        rest = (None if dtype is None else part.to(dtype) for part, dtype in zip(found, ctx.dtypes, strict=True))
+        rest = (None if dtype is None else part.to(dtype) for part, dtype in zip(gradients, ctx.dtypes, strict=True))
         return None, d_gates, *rest

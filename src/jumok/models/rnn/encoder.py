@@ -117,8 +117,8 @@ def _reversed(
     places = torch.arange(states.shape[1], device=states.device)
     mirrored = lengths[:, None] - 1 - places
     index = torch.where(mirrored >= 0, mirrored, places)
-    found: Tensor = _Mirrored.apply(states, index[..., None].expand(-1, -1, states.shape[-1]))  # type: ignore[no-untyped-call]
-    return found
+    reversed_states: Tensor = _Mirrored.apply(states, index[..., None].expand(-1, -1, states.shape[-1]))  # type: ignore[no-untyped-call]
+    return reversed_states
 
 
 class _Mirrored(torch.autograd.Function):

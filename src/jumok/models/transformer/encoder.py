@@ -64,7 +64,7 @@ class TransformerEncoder(Encoder):
         layers = list(self._layers)
         if not stack.fuses(layers, source.device):
             return self.encode(source, visible).encoding
-        visible = self._seen(source, visible)
+        visible = self._visible_tokens(source, visible)
         x = self.tokens(source) if self.norm is None else self.tokens.embedded(source)
         states = stack.encoder_stack(layers, self.norm, x, key_mask(visible))
         return self._encoding(states, source, visible)
@@ -72,14 +72,14 @@ class TransformerEncoder(Encoder):
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
         """The same, with the attention of every layer."""
         x, own = self.tokens(source), []
-        visible = self._seen(source, visible)
+        visible = self._visible_tokens(source, visible)
         keys = key_mask(visible)
         for layer in self._layers:
             x, weights = layer(x, keys)
             own.append(weights)
         return Encoded(self._encoding(self._normed(x), source, visible), tuple(own))
 
-    def _seen(self, source: Tensor, visible: Tensor) -> Tensor:
+    def _visible_tokens(self, source: Tensor, visible: Tensor) -> Tensor:
         return visible if self.config.sees_end else visible & (source != END)
 
     def self_attention(

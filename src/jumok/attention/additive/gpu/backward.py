@@ -54,16 +54,16 @@ def backward(
         sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
         d_out = torch.where(sound[..., None], d_out, 0)
     pieces = cuts(batches, queries, keys, planes=3)
-    for some, rows in pieces:
-        plane = sums.scorer.scores(some, rows, mask) if scores is None else scores
+    for entries, rows in pieces:
+        plane = sums.scorer.scores(entries, rows, mask) if scores is None else scores
         weights = plane if scores is None else empty_plane(len(plane), plane.shape[1], keys, query.device)
         d_scores = empty_plane(len(plane), plane.shape[1], keys, query.device)
-        given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
-        torch.bmm(given, values.mT, out=first_keys(d_scores, keys))
-        turned = upstream(plane, weights, d_scores, lse, sound, mask, seed, dropout, some, rows, keys)
-        whole = d_value if len(pieces) == 1 else d_value[some]
-        whole.baddbmm_(first_keys(weights, keys).mT, given, beta=int(rows.start > 0))
-        sums.add(d_scores, turned, some, rows, mask)
+        d_rows, values = (d_out, wide) if len(pieces) == 1 else (d_out[entries, rows], wide[entries])
+        torch.bmm(d_rows, values.mT, out=first_keys(d_scores, keys))
+        turned = upstream(plane, weights, d_scores, lse, sound, mask, seed, dropout, entries, rows, keys)
+        whole = d_value if len(pieces) == 1 else d_value[entries]
+        whole.baddbmm_(first_keys(weights, keys).mT, d_rows, beta=int(rows.start > 0))
+        sums.add(d_scores, turned, entries, rows, mask)
     return sums.gradients()._replace(value=d_value)
 
 
@@ -93,10 +93,10 @@ def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> 
     """The gradients of query, key and v from those of the scores."""
     (batches, queries, _), keys = query.shape, key.shape[1]
     sums = GradientSums(query, key, v, scored=True)
-    for some, rows in cuts(batches, queries, keys, planes=2):
-        given = d_scores[some, rows].float()
-        plane, turned = (filled(part) for part in (given, given.mT))
-        sums.add(plane, turned, some, rows)
+    for entries, rows in cuts(batches, queries, keys, planes=2):
+        d_rows = d_scores[entries, rows].float()
+        plane, turned = (filled(part) for part in (d_rows, d_rows.mT))
+        sums.add(plane, turned, entries, rows)
     return sums.gradients()
 
 
@@ -110,7 +110,7 @@ def filled(part: Tensor) -> Tensor:
 
 def upstream(
     scores: Tensor, weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, mask: MaskIntervals,
-    seed: Tensor | None, dropout: float, some: slice, rows: slice, keys: int,
+    seed: Tensor | None, dropout: float, entries: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
     """Scores to weights, gradients of weights to those of scores, in place; returns the latter transposed."""
     batches, count = weights.shape[:2]
@@ -121,7 +121,7 @@ def upstream(
         scores, weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
         lse, lse if sound is None else sound.view(torch.uint8), *mask.arguments(lse, lse.shape[1]),
         lse if seed is None else seed,
-        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
+        lse.shape[1], entries.start, rows.start, count, padded(count), lse.shape[2], keys,
         **mask.switches, DROPOUT=dropout, ROWS=height, COLS=64,
     )  # fmt: skip
     return turned
@@ -137,10 +137,10 @@ class GradientSums:
         self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
         self.sums: list[tuple[slice, Tensor]] = []
 
-    def add(self, plane: Tensor, turned: Tensor, some: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> None:
+    def add(self, plane: Tensor, turned: Tensor, entries: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> None:
         """Add a piece: the gradient of its scores [batch, query, key], and the same transposed."""
         (batches, queries, dim), keys, scorer = self.query.shape, self.key.shape[1], self.scorer
-        number, count, tiling = some.stop - some.start, rows.stop - rows.start, self.tiling
+        number, count, tiling = entries.stop - entries.start, rows.stop - rows.start, self.tiling
         tiles = blocks(count, tiling.rows), blocks(keys, tiling.cols)
         grid = number * sum(tiles), blocks(dim, tiling.dims)
         parts = side_parts(grid[0] * grid[1], max(count, keys), plane.device)
@@ -151,24 +151,24 @@ class GradientSums:
         backward_kernels.sides_kernel(
             (grid[0] * parts, grid[1]), self.query, self.key, self.v, dim if self.v.shape[0] > 1 else 0, scorer.room,
             plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
-            *mask.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,
+            *mask.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, entries.start, rows.start,
             count, queries, keys, *scorer.times, dim, parts, int(parts == 1 and rows.start > 0),
             **mask.bounds, DIM=scorer.dims, TILED=scorer.tiled, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
             ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1, registers=128,
         )  # fmt: skip
         if parts > 1:
-            self.d_query[some, rows] = d_query[:, some, rows].sum(0)
-            together = d_key[:, some].sum(0)
-            self.d_key[some] = together + self.d_key[some] if rows.start > 0 else together
-        self.sums.append((some, sums))
+            self.d_query[entries, rows] = d_query[:, entries, rows].sum(0)
+            together = d_key[:, entries].sum(0)
+            self.d_key[entries] = together + self.d_key[entries] if rows.start > 0 else together
+        self.sums.append((entries, sums))
 
     def gradients(self) -> AdditiveGradients:
         """The sums."""
         if len(self.sums) == 1 and self.v.shape[0] == 1:  # the usual case, in one step
             return AdditiveGradients(self.d_query, self.d_key, self.sums[0][1].sum((0, 1, 2))[None])
         d_v = torch.zeros(self.query.shape[0], self.query.shape[2], dtype=torch.float32, device=self.query.device)
-        for some, sums in self.sums:
-            d_v[some] += sums.sum((0, 2))
+        for entries, sums in self.sums:
+            d_v[entries] += sums.sum((0, 2))
         return AdditiveGradients(self.d_query, self.d_key, d_v if self.v.shape[0] > 1 else d_v.sum(0, keepdim=True))
 
 

@@ -73,16 +73,16 @@ def forward(
     out = torch.empty(batches, queries, values, dtype=query.dtype, device=query.device)
     lse = torch.empty(2, batches, queries, dtype=torch.float32, device=query.device)
     scorer = Scorer(query, key, v)
-    for some, rows in cuts(batches, queries, keys, planes=1):
-        plane = scorer.scores(some, rows, mask)
-        mix(plane, value, out, lse, mask, seed, dropout, some, rows)
+    for entries, rows in cuts(batches, queries, keys, planes=1):
+        plane = scorer.scores(entries, rows, mask)
+        mix(plane, value, out, lse, mask, seed, dropout, entries, rows)
     whole = len(cuts(batches, queries, keys, planes=3)) == 1
     return out, lse, plane if whole and plane.numel() <= query.numel() + key.numel() else None
 
 
 def mix(
     plane: Tensor, value: Tensor, out: Tensor, lse: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float,
-    some: slice, rows: slice,
+    entries: slice, rows: slice,
 ) -> None:  # fmt: skip
     """Write Σ softmax(scores) v and the log-sum-exp of some queries."""
     (batches, count), (keys, values) = plane.shape[:2], value.shape[1:]
@@ -93,7 +93,7 @@ def mix(
     forward_kernels.mix_kernel(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
         out, lse, *mask.arguments(lse, lse.shape[1]), lse if seed is None else seed,
-        lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **mask.switches, DROPOUT=dropout,
+        lse.shape[1], entries.start, rows.start, count, lse.shape[2], keys, values, **mask.switches, DROPOUT=dropout,
         ROWS=height, COLS=min(32, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=3,
     )  # fmt: skip
 
@@ -154,15 +154,15 @@ class Scorer:
             BLOCK_DIM=exponentials_at_once(self.dims, by_time), FEATURES=power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
-    def scores(self, some: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> Tensor:
+    def scores(self, entries: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> Tensor:
         """Scores [batch entries, queries, keys], the last axis padded; undefined where no query sees the key."""
         (batches, queries, dim), keys = self.query.shape, self.key.shape[1]
-        number, count = some.stop - some.start, rows.stop - rows.start
+        number, count = entries.stop - entries.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
         height, width = number * blocks(count, self.tile), blocks(keys, self.tile)
         arguments = (
             self.room, *mask.limits(plane), plane, plane.stride(0), plane.stride(1),
-            batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times,
+            batches, self.vectors, entries.start, rows.start, count, queries, keys, *self.times,
         )  # fmt: skip
         constants = dict(
             **mask.bounds,
@@ -233,11 +233,11 @@ def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[sl
     """Pieces of batch and queries whose planes stay within PLANES bytes."""
     row = 4 * planes * padded(keys, 64)
     rows = min(queries, max(BLOCK, PLANES // (batches * row) // BLOCK * BLOCK))
-    some = min(batches, max(1, PLANES // (padded(rows, 32) * row)))
+    entries = min(batches, max(1, PLANES // (padded(rows, 32) * row)))
     return [
-        (slice(start, min(start + some, batches)), slice(at, min(at + rows, queries)))
-        for start in range(0, batches, some)
-        for at in range(0, queries, rows)
+        (slice(start, min(start + entries, batches)), slice(top, min(top + rows, queries)))
+        for start in range(0, batches, entries)
+        for top in range(0, queries, rows)
     ]
 
 

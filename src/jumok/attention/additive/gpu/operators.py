@@ -105,8 +105,8 @@ def _scores_shape(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 @torch.library.custom_op("jumok::additive_scores_backward", mutates_args=())
 def additive_scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
     """The gradients of query, key and v."""
-    found = backward.scores_backward(d_scores, query, key, v)
-    return found.query.to(query.dtype), found.key.to(key.dtype), found.v.to(v.dtype)
+    gradients = backward.scores_backward(d_scores, query, key, v)
+    return gradients.query.to(query.dtype), gradients.key.to(key.dtype), gradients.v.to(v.dtype)
 
 
 @additive_scores_backward.register_fake
@@ -117,8 +117,8 @@ def _score_gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tens
 def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
     """`additive_attention`, by the faster way where nothing is compiled."""
     run: Any = additive_attention if torch.compiler.is_compiling() else _AdditiveAttention.apply
-    found: tuple[Tensor, Tensor] = run(*arguments)
-    return found
+    outputs: tuple[Tensor, Tensor] = run(*arguments)
+    return outputs
 
 
 class _AdditiveAttention(torch.autograd.Function):
@@ -137,10 +137,10 @@ class _AdditiveAttention(torch.autograd.Function):
             return (None,) * 9
         *saved, scores = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second gradient
-            found = _gradients_by_definition(d_out, *saved, ctx.dropout)
+            gradients = _gradients_by_definition(d_out, *saved, ctx.dropout)
         else:
-            found = _backward(d_out, *saved, ctx.dropout, scores)
-        return (*found, None, None, None, None, None)
+            gradients = _backward(d_out, *saved, ctx.dropout, scores)
+        return (*gradients, None, None, None, None, None)
 
 
 def _forward(
@@ -153,7 +153,7 @@ def _forward(
 def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
     first, beyond, mask, seed, out, lse, dropout, *scores = others
     with torch.autocast(query.device.type, enabled=False):
-        found = backward.backward(
+        gradients = backward.backward(
             d_out.contiguous(),
             query,
             key,
@@ -166,9 +166,9 @@ def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tenso
             dropout,
             *scores,
         )
-    assert found.value is not None
-    d_query, d_key, d_v = in_type(found.query, query.dtype), in_type(found.key, key.dtype), in_type(found.v, v.dtype)
-    return d_query, d_key, in_type(found.value, value.dtype), d_v
+    assert gradients.value is not None
+    d_query, d_key = in_type(gradients.query, query.dtype), in_type(gradients.key, key.dtype)
+    return d_query, d_key, in_type(gradients.value, value.dtype), in_type(gradients.v, v.dtype)
 
 
 def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
@@ -177,7 +177,7 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
     if dropout:
         raise BackendError('fused attention with dropout has no second gradient; use backend="direct"')
     inputs = tracing.graph_inputs(query, key, value, v)
-    visible = _seen(query, key, first, beyond, mask)
+    visible = _visible_keys(query, key, first, beyond, mask)
     with torch.autocast(query.device.type, enabled=False):
         query, key, value, v = (tensor.float() for tensor in inputs)
         score = Additive(v[0] if len(v) == 1 else v)
@@ -185,18 +185,18 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
         return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
 
 
-def _seen(
+def _visible_keys(
     query: Tensor, key: Tensor, first: Tensor | None, beyond: Tensor | None, mask: Tensor | None
 ) -> Bool[Tensor, "batch #query key"] | None:
     """The visible keys of each query; None if all keys are visible."""
-    at = torch.arange(key.shape[1], device=key.device)
+    positions = torch.arange(key.shape[1], device=key.device)
     parts = [
-        None if first is None else at >= first[..., None],
-        None if beyond is None else at < beyond[..., None],
+        None if first is None else positions >= first[..., None],
+        None if beyond is None else positions < beyond[..., None],
         None if mask is None else mask.repeat_interleave(len(query) // len(mask), 0),
     ]
-    given = [part for part in parts if part is not None]
-    return reduce(torch.logical_and, given) if given else None
+    present = [part for part in parts if part is not None]
+    return reduce(torch.logical_and, present) if present else None
 
 
 def _like(tensor: Tensor) -> Tensor:
@@ -215,8 +215,10 @@ def _attention_gradients(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tenso
     if d_out is None:
         return (None,) * 9
     query, key, value, v, first, beyond, mask, seed, out, lse = ctx.saved_tensors
-    found = additive_attention_backward(d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout)
-    return (*found, None, None, None, None, None)
+    gradients = additive_attention_backward(
+        d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout
+    )
+    return (*gradients, None, None, None, None, None)
 
 
 def _keep_scores(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -225,8 +227,8 @@ def _keep_scores(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
     differentiable = torch.is_grad_enabled()  # for a second gradient
-    found = _score_gradients_by_definition if differentiable else additive_scores_backward
-    query, key, v = found(d_scores, *ctx.saved_tensors)
+    gradients_of = _score_gradients_by_definition if differentiable else additive_scores_backward
+    query, key, v = gradients_of(d_scores, *ctx.saved_tensors)
     return query, key, v
 
 
