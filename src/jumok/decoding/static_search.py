@@ -296,8 +296,8 @@ def _run(
             watch = FinishWatch(stage.search.beams)
     outputs: list[list[Hypothesis]] = [[] for _ in range(count)]
     for (held, sentences), taken in [*earlier, (stage, step)]:
-        found = outputs_of(held.beams, held.shape.rules, len(sentences), taken)
-        for sentence, hypotheses in zip(sentences, found, strict=True):
+        searched = outputs_of(held.beams, held.shape.rules, len(sentences), taken)
+        for sentence, hypotheses in zip(sentences, searched, strict=True):
             outputs[sentence] = hypotheses  # of those that a later stage continued, its own replace these
     return outputs
 

@@ -64,11 +64,11 @@ class ServedModel(Generic[G]):
         if languages == ANY:
             return self
         with self._turn:
-            found = self._between.pop(languages, None) or self._set_to(languages)
-            self._between[languages] = found
+            model = self._between.pop(languages, None) or self._set_to(languages)
+            self._between[languages] = model
             if len(self._between) > MOST_PAIRS:
                 del self._between[next(iter(self._between))]
-        return found
+        return model
 
     def _set_to(self, languages: Languages) -> "ServedModel[G]":
         if not isinstance(self.generator, Translator):

@@ -102,7 +102,7 @@ def align(
         links = aligned(aligner, texts)
         units = ((*aligner.units(pair), aligner.tokens) for pair in texts)
     both = zip(units, watch(links, "aligning", len(texts)), strict=True)
-    return (Alignment(source, target, found, of_tokens) for (source, target, of_tokens), found in both)
+    return (Alignment(source, target, pair_links, of_tokens) for (source, target, of_tokens), pair_links in both)
 
 
 def _as_pair(pair: Any, number: int) -> Pair:

@@ -36,16 +36,16 @@ class CaptionScores(NamedTuple):
         return EvaluationResult(values, tables)
 
 
-def _pointing_table(found: Pointing) -> Table:
+def _pointing_table(pointing: Pointing) -> Table:
     shares = {
-        "words that attend to their shape": found.all,
-        "size words that attend to their shape": found.size,
-        "colour words that attend to their shape": found.colour,
-        "shape words that attend to their shape": found.shape,
-        "mean attention on the named shape": found.mass,
+        "words that attend to their shape": pointing.all,
+        "size words that attend to their shape": pointing.size,
+        "colour words that attend to their shape": pointing.colour,
+        "shape words that attend to their shape": pointing.shape,
+        "mean attention on the named shape": pointing.mass,
     }
     rows = [[name, f"{share:.1f}"] for name, share in shares.items()]
-    return Table([f"attention of the {found.words:,} words that name a shape", "%"], rows)
+    return Table([f"attention of the {pointing.words:,} words that name a shape", "%"], rows)
 
 
 def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: Watch = unwatched) -> CaptionScores:

@@ -63,11 +63,11 @@ def _settings(systems: Mapping[str, Path], options: Mapping[str, Any]) -> Evalua
             raise ArgumentError(f"{name} is the name of a file, but it is a {type(value).__name__}")
     as_types: dict[str, Any] = {"source": str, "reference": str, "terms": str, "save": Path, "report": Path}
     as_types |= {"metrics": tuple, "features": tuple}
-    typed = {name: as_types[name](value) if name in as_types else value for name, value in _given(options)}
+    typed = {name: as_types[name](value) if name in as_types else value for name, value in _set_options(options)}
     return EvaluationOptions(compare=tuple(systems.items()), **typed)
 
 
-def _given(options: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+def _set_options(options: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     return ((name, value) for name, value in options.items() if value is not None)
 
 

@@ -227,14 +227,14 @@ def _given_words(
     """From the words of the normalised texts to those of the texts as given, which are nearly always the same."""
     if source.words.of_spaced is None and target.words.of_spaced is None:
         return weights[:, : target.words.size, : source.words.size]
-    columns = _given(source.words, weights.shape[2])
-    rows = _given(target.words, weights.shape[1])
+    columns = _word_sums(source.words, weights.shape[2])
+    rows = _word_sums(target.words, weights.shape[1])
     rows = rows / np.maximum(rows.sum(1, keepdims=True), 1)
     given: np.ndarray = rows @ weights @ columns.T
     return given
 
 
-def _given(words: WordMap, spaced: int) -> Float[np.ndarray, "word spaced"]:
+def _word_sums(words: WordMap, spaced: int) -> Float[np.ndarray, "word spaced"]:
     table = np.zeros((words.size, spaced), np.float32)
     for number in range(spaced):
         table[words.given(number), number] = 1
