@@ -4,7 +4,9 @@ import shutil
 
 import pytest
 
+import jumok
 from jumok.data.sources import DataConfig
+from jumok.errors import ArgumentError
 from support.commands import RECIPE, well, write
 from support.refusals import names, refused
 
@@ -140,3 +142,9 @@ def test_a_link_past_the_end_of_its_pair_does_not_become_one_of_the_next_it_is_j
     valid = {"valid_source": f"{text}/one", "valid_target": f"{text}/two"}
     files = {"source": f"{text}/one", "target": f"{text}/two", "alignments": f"{text}/links", **valid}
     assert [links for _, links in DataConfig(**files, joined=(2,)).training_with_links()] == [[(2, 2)]]
+
+
+@pytest.mark.parametrize("pairs", ["test.en", ["1 2 3"], [("1", "2", "3")], [("1", None)]])
+def test_what_is_aligned_are_pairs_of_texts(pairs):
+    with pytest.raises(ArgumentError, match=r"pair 1 is .* each pair must be a text and its translation"):
+        jumok.align(pairs)

@@ -153,12 +153,6 @@ def test_a_wrong_option_of_evaluation_is_refused(reverser):
         jumok.evaluate(reverser, source=["1 2"], reference="digits.txt")
 
 
-@pytest.mark.parametrize("pairs", ["test.en", ["1 2 3"], [("1", "2", "3")], [("1", None)]])
-def test_what_is_aligned_are_pairs_of_texts(pairs):
-    with pytest.raises(ArgumentError, match=r"pair 1 is .* each pair must be a text and its translation"):
-        jumok.align(pairs)
-
-
 def test_an_unknown_option_of_alignment_names_the_nearest():
     with pytest.raises(ArgumentError, match=r"symetrise is not an option of align.*symmetrise"):
         jumok.align([("1", "1")], symetrise="product")

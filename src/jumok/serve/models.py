@@ -114,11 +114,15 @@ def serve_model(
 ) -> ServedModel[Any]:
     """Load a model folder to be served; `own_task` is its task if that is not one of jumok's."""
 
-    task, trained = read_trained(folder, lambda tables: own_task or task_of(tables), find_device(device))
-    generator = task.predictor(trained, folder)
-    if not isinstance(generator, TextGenerator):
-        commands = " or ".join(task.usage(str(folder)))
-        raise ModelError(f"{folder} {task.does}, which jumok serve does not support; use {commands}")
+    def choose(tables: Mapping[str, Any]) -> Task[Any, Any]:
+        task = own_task or task_of(tables)
+        if not task.generates_text:
+            commands = " or ".join(task.usage(str(folder)))
+            raise ModelError(f"{folder} {task.does}, which jumok serve does not support; use {commands}")
+        return task
+
+    task, trained = read_trained(folder, choose, find_device(device))
+    generator: TextGenerator = task.predictor(trained, folder)
     return ServedModel(name, task.name, generator, _own_examples(folder) or generator.examples(MAX_EXAMPLES))
 
 

@@ -48,6 +48,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
 
     name = "captioning"
     does = "captions images"
+    generates_text = True
     recipe = CaptionRecipe
     own_sections = frozenset({"images", "augment"})
     model_sections: ClassVar = ("encoder", "decoder")

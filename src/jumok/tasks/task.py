@@ -92,6 +92,8 @@ class Task(ABC, Generic[R, A]):
     """What progress counts."""
     draws_curve: ClassVar[bool] = True
     """Whether a run draws curve.png after every validation."""
+    generates_text: ClassVar[bool] = False
+    """Whether its predictor is a `TextGenerator`, which `jumok serve` can serve."""
     map_example: ClassVar[str] = "..."
     """What to write behind the model in `jumok look`, such as image.jpg."""
     evaluation_options: ClassVar[frozenset[str]] = frozenset()

@@ -76,6 +76,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
 
     name = "translation"
     does = "translates text"
+    generates_text = True
     recipe = TranslationRecipe
     own_sections = frozenset({"data", "filter"})
     model_sections: ClassVar = ("encoder", "decoder")
