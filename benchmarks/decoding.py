@@ -121,7 +121,7 @@ def forced_engine(task: Task, translator: Any) -> Translate:
     found = shortlist()
     engines.folder, engines.shortlist = None, lambda: found  # the export is of other weights than the folder's
     precision = "int8" if task.system == EIGHT else "float32"
-    engine = engines._made(precision)
+    engine = engines._engine(precision)
     encode = translator.trained.tokenizers.source.encode
 
     def translate(texts: Sequence[str], beam: int) -> None:
