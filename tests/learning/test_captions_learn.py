@@ -66,7 +66,7 @@ def test_each_colour_word_looks_at_its_column_though_nobody_said_where(tmp_path,
     looks = columns[:, :2].argmax(-1) == torch.tensor([0, 2])  # by chance a quarter would be right
     # Bahdanau's state carries what it has seen on, so it may see the second colour early; Luong's look is for one word.
     share = looks[:, 0] if decoder == "additive" else looks
-    assert share.float().mean() >= (0.7 if decoder == "additive" else 0.95)
+    assert share.float().mean() >= (0.7 if decoder == "additive" else 0.9)
 
 
 def test_attention_that_is_asked_to_leaves_no_region_out(tmp_path):
