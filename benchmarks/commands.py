@@ -118,7 +118,7 @@ COMMANDS = {
         (
             "benchmarks.l10n text text/l10n",
             "benchmarks.l10n train runs/l10n",
-            "benchmarks.l10n score runs/l10n",
+            "benchmarks.l10n score runs/l10n --more",
         ),
         data=True,
     ),
@@ -126,7 +126,7 @@ COMMANDS = {
         GPU,
         "minutes",
         (
-            "benchmarks.low_resource train runs/low-resource --workers 3",
+            "benchmarks.low_resource train runs/low-resource --systems transformer rnn --workers 3",
             "benchmarks.low_resource score runs/low-resource",
         ),
         data=True,
