@@ -1,5 +1,7 @@
-"""On a GPU: bf16 unless told otherwise, no step waits for the device, and a resume goes on."""
+"""On a GPU: bf16 by default, no step waits for the device, and a resumed run continues exactly."""
 
+import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -16,6 +18,17 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 CONFIG = TrainingConfig(steps=8, warmup=2, ema=0.9, validate_every=2, log_every=2, metric="loss", learning_rate=0.01)
 
 
+@contextmanager
+def waiting_is_an_error():
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a prototype, which may miss some waits
+            torch.cuda.set_sync_debug_mode("error")
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("precision", ["auto", "float32", "bf16"])
 def test_no_step_waits_for_the_device(precision):
     model, config = TinyModel().cuda(), replace(CONFIG, precision=precision)
@@ -23,15 +36,12 @@ def test_no_step_waits_for_the_device(precision):
     batches = [TinyBatches().batch(0, step) for step in range(2)]
     batches = [batch.each(lambda part: part.pin_memory()) for batch in batches]
     sums.add(train_step(model, optimiser, batches, config, step=1, say=print))
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_is_an_error():
         sums.add(train_step(model, optimiser, batches, config, step=2, say=print))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert sums.read().skipped == 0
 
 
-def test_a_resumed_run_goes_on_where_it_was(tmp_path):
+def test_a_resumed_run_continues_exactly(tmp_path):
     def run(folder, config, *, resume=False):
         model = TinyModel().cuda()
         train(model, TinyBatches(), config, folder=tmp_path / folder, validate=validate, resume=resume)
@@ -41,4 +51,4 @@ def test_a_resumed_run_goes_on_where_it_was(tmp_path):
     run("twice", replace(CONFIG, steps=4))
     twice = run("twice", CONFIG, resume=True)
     assert [line["step"] for line in twice] == [line["step"] for line in whole]
-    assert twice[-1]["validation"]["loss"] == pytest.approx(whole[-1]["validation"]["loss"], rel=1e-2)
+    assert twice[-1]["validation"] == whole[-1]["validation"]

@@ -213,7 +213,7 @@ def _why_not_flash(call: AttentionCall) -> str | None:
 def _why_not_flex(call: AttentionCall) -> str | None:
     if not isinstance(call.score, ModifiedDot) or call.score.change is None:
         return f"{call.score_name} has no function of the caller"
-    if not (call.query.is_cuda and torch.compiler.is_compiling() and not torch.compiler.is_exporting()):
+    if not (call.query.is_cuda and torch.compiler.is_compiling() and not tracing.is_exported()):
         return "it runs inside torch.compile on a CUDA GPU"
     if call.score.sinks is not None or call.dropout:
         return "it takes neither sinks nor dropout"
@@ -300,7 +300,7 @@ def why_no_tiles(score: Score, query: Tensor) -> str | None:
         return f"{score} is not additive"
     if tracing.in_transform():
         return tracing.REASON
-    if torch.compiler.is_exporting():
+    if tracing.is_exported():
         return "an exported program should need no operators of jumok"
     if not query.is_cpu:
         return f"query is on {query.device}"

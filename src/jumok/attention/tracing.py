@@ -23,6 +23,11 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or in_transform()
 
 
+def is_exported() -> bool:
+    """Whether torch.export is tracing; `torch.compiler.is_exporting` is also True in torch.compile up to PyTorch 2.11."""
+    return torch.compiler._is_exporting_flag
+
+
 def is_readable(tensor: Tensor) -> bool:
     """Whether the numbers can be read cheaply: reading from an accelerator would make the host wait."""
     return tensor.is_cpu and not is_traced()
