@@ -153,7 +153,7 @@ class RnnDecoder(Decoder):
         super().__init__()
         self.config, self.vocabulary, self.source_limit = config, vocabulary, config.limit
         self.embedding = token_table(config, vocabulary=vocabulary, scale=config.ties_output, embedding=embedding)
-        self.dropout = Dropout(config.dropout)
+        self.dropout, self.word_dropout = Dropout(config.dropout), nn.Dropout1d(config.word_dropout)
         self.look = _decoder_attention(config, encoder_width)  # saved models know its weights by this name
         self.recurrence = Recurrence(
             cell=config.cell,
@@ -173,7 +173,7 @@ class RnnDecoder(Decoder):
 
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The states at every position of a known target."""
-        words = self.dropout(self.embedding(target_in))
+        words = self.dropout(self.word_dropout(self.embedding(target_in)))
         output = self.look.all_steps(self.recurrence, encoding, words, self._first_state(encoding))
         return self._hidden(output, words, encoding.tokens)
 
@@ -196,7 +196,7 @@ class RnnDecoder(Decoder):
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, RnnState]:
         """Append a token to every hypothesis; the attention of the step is [sentence, 1, beam, source]."""
         before = cast(RnnState, state)
-        words = self.dropout(self.embedding(tokens))
+        words = self.dropout(self.word_dropout(self.embedding(tokens)))
         stepper = self.recurrence.stepper()
         gates = stepper.input_gates(words)
         output, hypotheses = self.look.step(stepper, before.source, gates, before.hypotheses, before.length)
