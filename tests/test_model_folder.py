@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from hashlib import sha256
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from jumok.data import Pair, TokenizerPair
+from jumok.errors import DataError
 from jumok.model_folder import ModelFolder
 from jumok.models.weights import weights_of
 from jumok.tasks import TRANSLATION, make_recipe
@@ -15,7 +17,7 @@ from jumok.tasks.average import average_models
 from jumok.tasks.translator import TrainedTranslator
 
 SMALL = {
-    "rnn": {"kind": "rnn", "width": 8, "embedding": 6},
+    "rnn": {"kind": "rnn", "width": 8, "embedding": 8},
     "transformer": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
 }
 
@@ -72,6 +74,51 @@ def test_tied_weights_are_saved_once_and_still_tied_when_loaded(tmp_path):
     model = TRANSLATION.load(tmp_path, device="cpu").trained.model
     addresses = {tensor.data_ptr() for name, tensor in model.state_dict().items() if tensor.shape == (14, 8)}
     assert len(addresses) <= 1
+
+
+TIED = [
+    ("rnn", "rnn", "output"),
+    ("rnn", "rnn", "all"),
+    ("rnn", "transformer", "all"),
+    ("transformer", "rnn", "output"),
+]
+OTHERS = [
+    *[("rnn", "rnn", "none"), ("rnn", "rnn", "embeddings"), ("rnn", "transformer", "output")],
+    *[("transformer", "rnn", "all"), ("transformer", "transformer", "all")],
+]
+
+
+def saved_before(folder, encoder, decoder, tied):
+    """A folder and the model in it, whose weights say nothing of how tied tables are scaled."""
+    model = fresh(encoder, decoder, tied=tied)
+    TRANSLATION.save(folder, model)
+    tensors, checksums = load_file(folder / "model.safetensors"), folder / "checksums.json"
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    digest = sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    checksums.write_text(json.dumps(json.loads(checksums.read_text()) | {"model.safetensors": digest}))
+    return model.model
+
+
+@pytest.mark.parametrize(("encoder", "decoder", "tied"), TIED)
+def test_a_tied_recurrent_model_of_an_earlier_version_is_refused(encoder, decoder, tied, tmp_path):
+    saved_before(tmp_path, encoder, decoder, tied)
+    with pytest.raises(DataError, match=r"before the first release .* train the model anew"):
+        TRANSLATION.load(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(("encoder", "decoder", "tied"), OTHERS)
+def test_other_models_of_an_earlier_version_can_be_loaded(encoder, decoder, tied, tmp_path):
+    model = saved_before(tmp_path, encoder, decoder, tied)
+    assert same_weights(TRANSLATION.load(tmp_path, device="cpu").trained.model, model)
+
+
+@pytest.mark.parametrize(("encoder", "decoder", "tied"), TIED)
+def test_a_tied_recurrent_model_can_be_loaded(encoder, decoder, tied, tmp_path):
+    model = fresh(encoder, decoder, tied=tied)
+    TRANSLATION.save(tmp_path, model, half=True)
+    loaded = TRANSLATION.load(tmp_path, device="cpu").trained.model
+    assert loaded.decoder.output.weight is loaded.decoder.embedding.table
+    torch.testing.assert_close(loaded.decoder.output.weight, model.model.decoder.output.weight, atol=1e-3, rtol=1e-3)
 
 
 def test_the_same_seed_gives_the_same_fresh_weights_and_leaves_other_draws_alone():

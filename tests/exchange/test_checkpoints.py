@@ -5,6 +5,7 @@ import pickle
 import shutil
 from argparse import Namespace
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,25 @@ def test_training_leaves_the_constants_that_stand_for_a_bias_alone(tmp_path: Pat
         bias = model.encoder.forwards[0].rnn.bias_ih_l0.grad.unflatten(0, (-1, states.shape[-1] // 2))
         assert bias[:, -1].abs().max() < 1e-8
         assert bias[:, :-1].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("scale", ["true", "false"])
+def test_a_recurrent_model_stays_tied_where_its_embeddings_are_scaled(scale: str, tmp_path: Path) -> None:
+    source, found, logits = torch.randint(4, 20, (3, 7)), [], []
+    for embeddings, output in product(["true", "false"], repeat=2):
+        folder = tmp_path / f"{embeddings}-{output}"
+        shutil.copytree(FOLDERS["joeynmt-gru"], folder)
+        _replace(folder / "config.yaml", "scale: true", f"scale: {scale}")
+        _replace(folder / "config.yaml", "tied_embeddings: true", f"tied_embeddings: {embeddings}")
+        _replace(folder / "config.yaml", "tied_softmax: true", f"tied_softmax: {output}")
+        trained = import_model(folder, folder / "out")
+        found.append(trained.recipe.decoder.tied)
+        logits.append(trained.model(source, torch.ones_like(source).bool(), source).logits)
+    assert found == (
+        ["all", "embeddings", "output", "none"] if scale == "true" else ["embeddings", "embeddings", "none", "none"]
+    )
+    for other in logits[1:]:
+        torch.testing.assert_close(logits[0], other)
 
 
 def _replace(path: Path, old: str, new: str) -> None:

@@ -1,5 +1,7 @@
 """Models built from the sections of a recipe."""
 
+from itertools import product
+
 import torch
 
 from jumok.models import (
@@ -25,6 +27,18 @@ def test_embeddings_are_shared_between_families():
     assert model.decoder.tokens.embedding.table is model.encoder.embedding.table
     model = built(TransformerEncoderConfig(**SMALL), RnnDecoderConfig(width=7, embedding=8, tied="embeddings"))
     assert model.decoder.embedding.table is model.encoder.embedding.table
+
+
+def test_a_table_shared_with_the_output_has_rows_of_length_1_that_embeddings_make_longer():
+    encoders = RnnEncoderConfig(width=8, embedding=8), TransformerEncoderConfig(**SMALL)
+    decoders = RnnDecoderConfig(width=8, embedding=8, tied="all"), TransformerDecoderConfig(**SMALL, tied="all")
+    for encoder_config, decoder_config in product(encoders, decoders):
+        model = built(encoder_config, decoder_config)
+        table = model.encoder.embedding
+        assert model.decoder.embedding is table
+        assert model.decoder.output.weight is table.table
+        assert table.factor == 8**0.5
+        assert 0.7 < table.table.norm(dim=1).mean() < 1.3
 
 
 def test_the_same_seed_makes_the_same_model():

@@ -145,8 +145,7 @@ def quantised(decoder: RnnDecoder) -> RnnDecoder:
                 setattr(module, name, Int8Product.of(child.weight, child.bias))
     if decoder.to_readout is not None:
         small.to_readout = Int8Product.of(decoder.to_readout.weight, decoder.to_readout.bias)
-    small.output = Int8Product.of(decoder.output.weight * decoder.output_factor, decoder.output.bias)
-    small.output_factor = 1.0
+    small.output = Int8Product.of(decoder.output.weight, decoder.output.bias)
     return cast(RnnDecoder, small)
 
 

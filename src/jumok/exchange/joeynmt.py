@@ -61,11 +61,11 @@ def read_joeynmt(path: Path) -> TrainedTranslator:
     output = target if model.get("tied_softmax") else state["decoder.output_layer.weight"]
     scales = {bool(model[side]["embeddings"].get("scale")) for side in ("encoder", "decoder")}
     refuse(folder, ["embeddings scaled on one side only"] if len(scales) > 1 else [])
-    if is_recurrent:  # ours are not scaled, and those that are tied are scaled in another way
+    if is_recurrent:  # ours multiply a table by √width only where it is the output layer as well
         factor = model["encoder"]["embeddings"]["embedding_dim"] ** 0.5 if scales == {True} else 1.0
-        output = output.clone()
-        shared, source = target is source, source * factor
-        target = source if shared else target * factor
+        shared, ties = target is source, output is target and scales == {True}
+        source = source if shared and ties else source * factor
+        target, output = (target, output) if ties else (source if shared else target * factor, output.clone())
         sections, layers = recurrent_settings(model), recurrent_layers(folder, model, state)
     else:
         sections = {side: _settings(folder, side, model[side], state) for side in ("encoder", "decoder")}

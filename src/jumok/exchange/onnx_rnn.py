@@ -109,7 +109,7 @@ class RnnStep:
             states = self._cells(g, g("Concat", word, context, axis=-1), parts, after)
             features = g("Concat", states, word, context, axis=-1)
             output = g("Tanh", g.linear(features, cast(nn.Linear, decoder.to_readout)))
-        return g.linear(g.scale(output, decoder.output_factor), decoder.output), after
+        return g.linear(output, decoder.output), after
 
     def _context(self, g: OnnxGraph, mechanism: nn.Module, parts: Mapping[str, str], after: dict[str, str]) -> str:
         """c of Bahdanau's attention from the state before, or the fixed one."""

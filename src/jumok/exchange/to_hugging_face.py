@@ -170,7 +170,7 @@ def _files(trained: TrainedTranslator, kind: str, name: str, layout: Layout, sep
         **{path: json.dumps(content, ensure_ascii=False, indent=1).encode() for path, content in documents.items()},
         SOURCE_MODEL: _sentencepiece(source),
         TARGET_MODEL: _sentencepiece(target),
-        WEIGHTS: to_bytes(dict(_weights(trained, kind, layout, separate, ties))),
+        WEIGHTS: to_bytes(dict(_weights(trained, kind, layout, separate, ties)), {"format": "pt"}),
     }
 
 

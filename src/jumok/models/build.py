@@ -69,7 +69,10 @@ def build_model(
             "decoder.copy = true copies source tokens into the target, but their vocabularies differ; "
             "share the vocabulary or set decoder.copy = false"
         )
-    encoder = ENCODERS[encoder_config.kind].make(encoder_config, vocabulary=source_vocabulary)
+    table = None
+    if decoder_config.ties_source and decoder_config.ties_output:
+        table = TokenEmbedding(vocabulary=source_vocabulary, width=encoder_config.token_width, scale=True)
+    encoder = ENCODERS[encoder_config.kind].make(encoder_config, vocabulary=source_vocabulary, embedding=table)
     embedding = _shared_embedding(encoder, decoder_config, shared_vocabulary) if decoder_config.ties_source else None
     decoder = DECODERS[decoder_config.kind].make(
         decoder_config, vocabulary=target_vocabulary, encoder_width=encoder.width, embedding=embedding

@@ -68,7 +68,11 @@ class Tying:
 def token_table(
     config: TextModelConfig, *, vocabulary: int, scale: bool, embedding: TokenEmbedding | None = None
 ) -> TokenEmbedding:
-    """The given embedding, or a new one; frozen if the settings say so."""
+    """The given embedding, or a new one; frozen if the settings say so.
+
+    A table that is the output layer as well should be scaled: rows of length 1 give logits of the right size, and Adam,
+    whose steps do not depend on the size of gradients, changes them as fast as those of a layer of its own.
+    """
     width = config.token_width
     if embedding is None:
         embedding = TokenEmbedding(vocabulary=vocabulary, width=width, scale=scale)

@@ -7,7 +7,7 @@ counting the weights of a model of a few layers on the meta device; only then ar
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ FOREIGN = (
 MOST_HEADER = 16 * 2**20
 """Bytes of JSON, enough for 100,000 tensors."""
 MOST_AXES = 64
+METADATA = {"tied": "scaled"}
+"""Of a file whose model multiplies embeddings by √width where their table is the output layer as well."""
 PLAIN = (Tensor, nn.Parameter)
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
@@ -55,9 +57,9 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return dict(first_names.values())
 
 
-def to_bytes(tensors: dict[str, Tensor]) -> bytes:
+def to_bytes(tensors: dict[str, Tensor], metadata: dict[str, str] = METADATA) -> bytes:
     """The contents of a safetensors file."""
-    return bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    return bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata))
 
 
 def from_bytes(content: bytes, path: str | Path) -> dict[str, Tensor]:
@@ -66,7 +68,20 @@ def from_bytes(content: bytes, path: str | Path) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = load(content)
     except SafetensorError as error:
         raise _not_whole(path, error) from None
+    metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__") or {}
+    if not METADATA.items() <= metadata.items() and _ties_recurrent(tensors):
+        raise DataError(
+            f"{path} was written before the first release of jumok, when recurrent models with a tied output scaled "
+            "the output and not the embeddings; train the model anew"
+        )
     return tensors
+
+
+def _ties_recurrent(names: Container[str]) -> bool:
+    """Whether these are weights of a model whose output layer is the table of a recurrent encoder or decoder."""
+    ties = "decoder.output.bias" in names and "decoder.output.weight" not in names
+    of_encoder = "encoder.embedding.table" in names and "decoder.tokens.embedding.table" not in names
+    return ties and ("decoder.embedding.table" in names or of_encoder)
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:

@@ -152,8 +152,8 @@ class RnnDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.config, self.vocabulary, self.source_limit = config, vocabulary, config.limit
-        self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
-        self.dropout = Dropout(config.dropout)
+        self.embedding = token_table(config, vocabulary=vocabulary, scale=config.ties_output, embedding=embedding)
+        self.dropout, self.word_dropout = Dropout(config.dropout), nn.Dropout1d(config.word_dropout)
         self.look = _decoder_attention(config, encoder_width)  # saved models know its weights by this name
         self.recurrence = Recurrence(
             cell=config.cell,
@@ -170,27 +170,23 @@ class RnnDecoder(Decoder):
         self.output = nn.Linear(config.output_width, vocabulary)
         if config.ties_output:
             self.output.weight = tied_output(self.embedding, config)
-        # Rows of unit variance would make logits too large; a table that scales its embeddings has shorter rows.
-        scaled = config.ties_output and self.embedding.factor == 1.0
-        self.output_factor = config.embedding**-0.5 if scaled else 1.0
 
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The states at every position of a known target."""
-        words = self.dropout(self.embedding(target_in))
+        words = self.dropout(self.word_dropout(self.embedding(target_in)))
         output = self.look.all_steps(self.recurrence, encoding, words, self._first_state(encoding))
         return self._hidden(output, words, encoding.tokens)
 
     def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
         """Scores of the next token at any positions; log-probabilities if the decoder copies."""
-        states = hidden.states
-        scores: Tensor = self.output(states * self.output_factor if self.output_factor != 1.0 else states)
+        scores: Tensor = self.output(hidden.states)
         return scores if hidden.copied is None else log_mixture(scores, hidden.copied)
 
     def linear_output(self, hidden: Hidden) -> LinearOutput | None:
         """What the logits are computed from; None if the decoder copies, which mixes probabilities."""
         if hidden.copied is not None:
             return None
-        return LinearOutput(hidden.states * self.output_factor, self.output.weight, self.output.bias)
+        return LinearOutput(hidden.states, self.output.weight, self.output.bias)
 
     def start(self, encoding: Encoding, *, capacity: int) -> RnnState:
         """The state before the first token, with one hypothesis for each sentence; any number of steps may follow."""
@@ -200,7 +196,7 @@ class RnnDecoder(Decoder):
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, RnnState]:
         """Append a token to every hypothesis; the attention of the step is [sentence, 1, beam, source]."""
         before = cast(RnnState, state)
-        words = self.dropout(self.embedding(tokens))
+        words = self.dropout(self.word_dropout(self.embedding(tokens)))
         stepper = self.recurrence.stepper()
         gates = stepper.input_gates(words)
         output, hypotheses = self.look.step(stepper, before.source, gates, before.hypotheses, before.length)

@@ -34,6 +34,8 @@ class RnnConfig(TextModelConfig):
     """Size of the embeddings."""
     dropout: Fraction = 0.2
     """Dropout on embeddings, between layers and, in a decoder, before the output layer."""
+    word_dropout: Fraction = 0.0
+    """Dropout of whole embeddings: in training, each token is hidden with this probability (Gal & Ghahramani 2016)."""
 
     @property
     def token_width(self) -> int:
@@ -74,14 +76,14 @@ class RnnEncoder(Encoder):
         super().__init__()
         self.config, self.width, self.vocabulary = config, config.width, vocabulary
         self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
-        self.dropout = Dropout(config.dropout)
+        self.dropout, self.word_dropout = Dropout(config.dropout), nn.Dropout1d(config.word_dropout)
         self.forwards = self._direction()
         self.backwards = self._direction() if config.bidirectional else None
 
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
         """Encode a padded batch; padding follows the tokens and changes nothing."""
         lengths = visible.sum(1)
-        states: Tensor = self.embedding(source)
+        states: Tensor = self.word_dropout(self.embedding(source))
         for layer, forwards in enumerate(self.forwards):
             states = self.dropout(states)
             if self.backwards is None:

@@ -78,7 +78,7 @@ class HardAttentionDecoder(Decoder):
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
         self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
-        self.dropout = Dropout(config.dropout)
+        self.dropout, self.word_dropout = Dropout(config.dropout), nn.Dropout1d(config.word_dropout)
         self.recurrence = Recurrence(
             cell=config.cell, inputs=config.embedding, width=config.width, layers=config.layers, dropout=config.dropout
         )
@@ -114,7 +114,7 @@ class HardAttentionDecoder(Decoder):
         """Append a token to every hypothesis; the attention of the step is [sentence, 1, beam, source]."""
         before = cast(HardState, state)
         belief = _of_word(before.joint, tokens).log_softmax(-1)
-        words = self.dropout(self.embedding(tokens))
+        words = self.dropout(self.word_dropout(self.embedding(tokens)))
         stepper = self.recurrence.stepper()
         states = stepper.step(stepper.input_gates(words), before.states)
         priors = _next_prior(belief, self._moves(before.encoding, states[-1][0]))
@@ -134,7 +134,7 @@ class HardAttentionDecoder(Decoder):
 
     def _states(self, encoding: Encoding, target_in: Tensor) -> tuple[Tensor, Tensor]:
         """The words before, and s(t), at every position."""
-        words = self.dropout(self.embedding(target_in))
+        words = self.dropout(self.word_dropout(self.embedding(target_in)))
         first = self.to_first(encoding.summary).tanh()
         states = split_states(first, layers=self.config.layers, parts=self.recurrence.parts)
         return words, self.recurrence(words, states)

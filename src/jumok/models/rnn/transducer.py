@@ -81,7 +81,7 @@ class TransducerDecoder(Decoder):
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
         self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
-        self.dropout = Dropout(config.dropout)
+        self.dropout, self.word_dropout = Dropout(config.dropout), nn.Dropout1d(config.word_dropout)
         inputs = config.embedding + encoder_width
         self.recurrence = Recurrence(
             cell=config.cell, inputs=inputs, width=config.width, layers=config.layers, dropout=config.dropout
@@ -154,7 +154,7 @@ class TransducerDecoder(Decoder):
     def _inputs(self, encoding: Encoding, edits: Tensor, places: Tensor) -> Float[Tensor, "batch position inputs"]:
         """[e; h]: the edit before, and the state of the current letter."""
         index = places[..., None].expand(-1, -1, encoding.states.shape[-1])
-        words = self.embedding(edits)
+        words = self.word_dropout(self.embedding(edits))
         inputs: Tensor = self.dropout(torch.cat([words, encoding.states.gather(1, index).to(words.dtype)], -1))
         return inputs
 
