@@ -81,3 +81,9 @@ def test_training_by_a_name_writes_the_run_of_that_name(tmp_path, monkeypatch):
     done = well("train", "reverse", "--device", "cpu", *BRIEFLY, *small)
     assert done.err.startswith("the recipe is reverse, which comes with jumok: ")
     assert (tmp_path / "runs/reverse/model.safetensors").exists()
+
+
+def test_a_list_in_a_pipe_has_a_line_for_each_recipe_and_no_spaces_at_its_end():
+    lines = well("recipes").out.split("\n")
+    assert len(lines) == len(shipped_recipes()) + 2  # its head, and the end of the last line
+    assert lines == [line.rstrip() for line in lines]

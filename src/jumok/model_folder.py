@@ -216,7 +216,7 @@ def _opened(folder: Path) -> ModelFolder:
 
 def _existing(path: Path) -> Path:
     if not path.exists() and not path.is_symlink():
-        inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
+        inside = sorted(str(weights.parent) for weights in path.parent.glob(f"*/{WEIGHTS}"))
         hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
         if any(path.parent.glob("checkpoints/step-*")):
             hint = (

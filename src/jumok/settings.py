@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import astuple, fields
 from numbers import Integral, Real
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -270,13 +271,25 @@ def _first_that_fits(value: Any, options: tuple[Any, ...], place: str) -> Any:
 
 def _checked_tuple(value: Any, options: tuple[Any, ...], place: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{place} = {value!r} must be a list")
+        raise ConfigError(f"{place} = {value!r} must be a list{_list_hint(value, options, place)}")
     if options[-1] is Ellipsis:
         options = (options[0],) * len(value)
     if len(value) != len(options):
         raise ConfigError(f"{place} = {list(value)!r} must have {len(options)} entries, but it has {len(value)}")
     pairs = enumerate(zip(value, options, strict=True))
     return tuple(_checked_value(item, hint, f"{place}[{number}]") for number, (item, hint) in pairs)
+
+
+def _list_hint(value: Any, options: tuple[Any, ...], place: str) -> str:
+    """The end of a message about a text or number in place of a list: how to write the list."""
+    if not isinstance(value, str | int) or isinstance(value, bool) or len(str(value)) > SHOWN:
+        return ""
+    parts = [part.strip(" '\"") for part in str(value).strip("[] ").split(",")]
+    if options[-1] is not Ellipsis:
+        parts += ["…"] * (len(options) - len(parts))
+    shown = to_toml(tuple(int(part) if part.isdecimal() else part for part in parts))
+    is_setting = re.fullmatch(r"\w+\.\w+", place)  # not an entry of a list, such as data.mix[0].columns
+    return f"; write {shown}" + (f", on the command line --set {quote(f'{place}={shown}')}" if is_setting else "")
 
 
 def _type_words(hint: Any) -> str:

@@ -34,9 +34,10 @@ def test_a_model_folder_that_is_none(tmp_path):
     names(refused("inspect", "empty"), "empty", "recipe.toml is missing")
     (tmp_path / "begun/checkpoints/step-00000002").mkdir(parents=True)
     names(refused("translate", "begun"), "begun", "recipe.toml is missing", "--resume")
-    (tmp_path / "runs" / "first").mkdir(parents=True)
-    write(tmp_path / "runs" / "first" / "recipe.toml", "")
-    names(refused("translate", "runs"), "recipe.toml is missing", "runs/first")
+    for name, file in (("first", "recipe.toml"), ("second", "model.safetensors"), ("third", "model.safetensors")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        write(tmp_path / "runs" / name / file, "")
+    names(refused("translate", "runs"), "recipe.toml is missing; the models in it: runs/second, runs/third")
     names(refused("translate", write_recipe("")), "recipe.toml", "not a model folder")
 
 

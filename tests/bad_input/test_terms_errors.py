@@ -1,11 +1,13 @@
 """What prefixes and terms that cannot be used are told: one clear line, exit code 1."""
 
+import json
+
 import pytest
 
 import jumok
 from jumok.data.terms import read_terms
 from jumok.errors import ArgumentError
-from support.commands import write
+from support.commands import well, write
 from support.refusals import names, refused
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -18,7 +20,6 @@ TEXTS = ["Friday, December 23, 1988", "3 kilometers"]
         ({"prefix": "1" * 300}, "has 301 tokens, but an output for"),
         ({"prefix": "섣"}, "the prefix '섣' cannot be written in the vocabulary of the model"),
         ({"prefix": 3}, "prefix must be a list of texts"),
-        ({"terms": {"a": "섣달"}}, "the term '섣달' cannot be written in the vocabulary of the model"),
         ({"terms": {"a": ""}}, "both must be texts that are not empty"),
         ({"terms": {"File": "1", "file": "2"}}, "'file' twice, for '1' and '2'"),
         ({"terms": ["file"]}, "terms must be a dict of source and target terms"),
@@ -38,7 +39,7 @@ def test_settings_are_refused_before_the_first_text_is_read():
         raise AssertionError
         yield ""
 
-    for settings in ({"prefix": 3}, {"terms": {"a": "섣달"}}, {"terms": {"a": "1"}, "samples": 1}):
+    for settings in ({"prefix": 3}, {"terms": {"a": ""}}, {"terms": {"a": "1"}, "samples": 1}):
         with pytest.raises(ArgumentError):
             list(jumok.load(device="cpu").stream(texts(), **settings))
 
@@ -53,13 +54,30 @@ def test_settings_are_refused_before_the_first_text_is_read():
         ("file\t1\n\nFile\t2\n", "line 3: 'File' is '2', but '1' in line 1"),
         ("", "terms.tsv has no terms"),
         ("\n \n", "terms.tsv has no terms"),
-        ("12\t섣달\n", "the term '섣달' cannot be written"),
         (b"12\t\xb8\xc0\n", "terms.tsv, line 1: byte 4 of the line (0xb8) is not UTF-8"),
     ],
 )
 def test_a_wrong_file_of_terms(reverser, tmp_path, content, facts):
     (tmp_path / "terms.tsv").write_bytes(content if isinstance(content, bytes) else content.encode())
     names(refused("translate", reverser, "--terms", "terms.tsv", stdin=b"12\n"), facts)
+
+
+def test_a_term_that_the_model_cannot_write_only_warns_the_lines_that_need_it(reverser, tmp_path):
+    write(tmp_path / "terms.tsv", "12\t34\n\n56\t섣달\n")
+    done = well("translate", reverser, "--terms", "terms.tsv", "--json", stdin=b"12\n56\n1256\n7\n")
+    plain, lacking, part, other = map(json.loads, done.out.splitlines())
+    fact = "cannot write the term '섣달' (terms.tsv, line 3), so the translation was made without"
+    assert "34" in plain["text"]
+    for line in (plain, other, part):  # 56 is no word of 1256
+        assert fact not in str(line.get("warnings"))
+    names("".join(lacking["warnings"]), fact, "give a term in other characters, or delete it")
+    names(done.err, f"line 2: the vocabulary of the model {fact}")
+
+
+def test_terms_that_the_model_cannot_write_are_warnings_in_python():
+    (found, without) = jumok.load(device="cpu").translate(TEXTS, terms={"friday": "섣달", "1988": "龍"})
+    names(found.warnings()["terms"], "the terms '섣달', '龍', so")
+    assert "terms" not in without.warnings()
 
 
 def test_a_file_of_terms_that_is_not_there_or_goes_with_other_options(reverser, tmp_path):

@@ -118,6 +118,10 @@ def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
         ("training.steps=3\nx = 4", "training.steps = '3\\nx = 4'"),
         ("encoder.kind=rmn", "encoder.kind = 'rmn'"),
         ("decoder.half_window=0", "decoder.half_window = 0 … 1"),
+        ("data.columns=en,ko", """must be a list; write ["en", "ko"] … --set 'data.columns=["en", "ko"]'"""),
+        ("data.columns=[1, 2", "--set 'data.columns=[1, 2]'"),
+        ("data.columns=en", """--set 'data.columns=["en", "…"]'"""),
+        ("tokenizer.unsplit=%s", """--set 'tokenizer.unsplit=["%s"]'"""),
     ],
 )
 def test_a_wrong_change_from_outside(change, facts):

@@ -6,6 +6,7 @@ import jumok
 from jumok.errors import ArgumentError, ConfigError, ModelError
 from jumok.tasks import TRANSLATION
 from jumok.training import Report
+from support.runs import Remarks
 
 RECIPE = """
 [data]
@@ -167,3 +168,24 @@ def test_a_wrong_option_of_alignment_is_refused_before_the_pairs_are_read():
         jumok.align(pairs(), links="mutual")
     with pytest.raises(ArgumentError, match="heads is not an option of align; did you mean head"):
         jumok.align(pairs(), "runs/x", heads=2)
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_and_after_the_first_checkpoint_says_what_is_kept_and_how_to_go_on(recipe):
+    def press():
+        raise KeyboardInterrupt
+
+    def broken_off(step):
+        report = Remarks({step: press})
+        with pytest.raises(KeyboardInterrupt):
+            jumok.train(recipe, overrides={"training.steps": 4}, device="cpu", report=report)
+        return report.said[-1]
+
+    said = "no step of training is saved yet; the same command starts again and uses the data in runs/tiny/data"
+    assert [broken_off(1), broken_off(1)] == [said, said]  # so it does
+    assert broken_off(3) == (
+        "runs/tiny/checkpoints/step-00000002 is kept; the same command with --resume (in Python resume=True) continues "
+        "from there"
+    )
+    run = jumok.train(recipe, overrides={"training.steps": 4}, device="cpu", report=Report(), resume=True)
+    assert (run.stopped, run.state.step) == ("steps", 4)

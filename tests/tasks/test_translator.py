@@ -205,7 +205,7 @@ def test_settings_that_allow_no_output_are_an_error_that_says_so(learned):
 
 def steps_of(translator, found):
     """The weights [layer head target source] that each step of decoding looked with."""
-    model, ((text, ids, _),) = translator.trained.model, found.pieces
+    model, ((text, ids, *_),) = translator.trained.model, found.pieces
     source = torch.tensor([translator.trained.tokenizers.source.encode(text)[1:]])
     with torch.no_grad():
         state = model.decoder.start(model.encoder(source, torch.ones_like(source, dtype=torch.bool)), capacity=99)

@@ -24,14 +24,19 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headers: list[str], rows: list[list[str]]) -> None:
-    """Print a table, folded at the width of a terminal and unfolded in a pipe; it is never cut."""
+    """Print a table, folded at the width of a terminal; in a pipe unfolded and without spaces at the ends of lines."""
     table = Table(
         *(Column(header, overflow="fold") for header in headers), box=None, header_style="bold", pad_edge=False
     )
     for row in rows:
         table.add_row(*row)
-    width = None if sys.stdout.isatty() else 10_000
-    Console(width=width, highlight=False, markup=False, soft_wrap=False).print(table)
+    if sys.stdout.isatty():
+        Console(highlight=False, markup=False, soft_wrap=False).print(table)
+        return
+    console = Console(width=10_000, highlight=False, markup=False, soft_wrap=False)
+    with console.capture() as text:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in text.get().rstrip("\n").split("\n")), flush=True)
 
 
 def save_all(paths: Iterable[Path], save: Callable[[Path], object]) -> JumokError | None:

@@ -167,6 +167,7 @@ class Warnings:
             "words": "have many words unknown to the model",
             "tag": "begin with a tag that was translated as text",
             "output": "were translated into mostly unknown tokens",
+            "terms": "need terms that the model cannot write",
         }
         for kind, lines in self.lines.items():
             if lines > 1:

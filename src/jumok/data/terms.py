@@ -32,9 +32,13 @@ def letter_kind(letter: str) -> LetterKind:
 
 
 class Terms:
-    """Source terms and the target terms that a translation must have for them."""
+    """Source terms and the target terms that a translation must have for them.
 
-    def __init__(self, pairs: Mapping[str, str]) -> None:
+    `places` says where target terms come from: "terms.tsv, line 3".
+    """
+
+    def __init__(self, pairs: Mapping[str, str], places: Mapping[str, str] | None = None) -> None:
+        self._places = places or {}
         self._targets: dict[str, str] = {}
         for source, target in _checked(pairs):
             key = _key(source)
@@ -48,10 +52,9 @@ class Terms:
     def __bool__(self) -> bool:
         return bool(self._targets)
 
-    @property
-    def targets(self) -> list[str]:
-        """All target terms."""
-        return list(self._targets.values())
+    def shown(self, target: str) -> str:
+        """A target term as messages name it: '파일' (terms.tsv, line 3)."""
+        return f"{quoted(target)} ({self._places[target]})" if target in self._places else quoted(target)
 
     def required(self, source: str) -> tuple[str, ...]:
         """The target terms for a source text; of source terms that overlap in it, the longer counts."""
@@ -97,7 +100,8 @@ def read_terms(path: str | Path) -> Terms:
             )
     if not pairs:
         raise DataError(f"{display_name(path)} has no terms; write a source term, a tab and a target term in each line")
-    return Terms({source: target for source, (target, _) in pairs.items()})
+    places = {_value(target): f"{display_name(path)}, line {number}" for target, number in reversed(pairs.values())}
+    return Terms({source: target for source, (target, _) in pairs.items()}, places)
 
 
 def _checked(pairs: Any) -> list[tuple[str, str]]:
@@ -109,7 +113,12 @@ def _checked(pairs: Any) -> list[tuple[str, str]]:
         for term in pair:
             if not isinstance(term, str) or not term.strip():
                 raise ArgumentError(f"terms has {quoted(pair)}; both must be texts that are not empty")
-    return [(source, " ".join(target.split())) for source, target in pairs.items()]
+    return [(source, _value(target)) for source, target in pairs.items()]
+
+
+def _value(target: str) -> str:
+    """The form in which target terms are written: one space between words."""
+    return " ".join(target.split())
 
 
 def _key(text: str) -> str:

@@ -8,7 +8,7 @@ number of tokens that it still needs at least.
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice, takewhile
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -66,12 +66,16 @@ class PatternMaker:
         assert pattern is not None
         return pattern
 
-    def check(self, kind: Literal["prefix", "term"], text: str) -> None:
-        """Raise an ArgumentError for a text that the model cannot write."""
-        self._spelt(kind, text)
+    def writes(self, term: str) -> bool:
+        """Whether the model can write a term."""
+        try:
+            self._spelt("term", term)
+        except ArgumentError:
+            return False
+        return True
 
     def _spelt(self, kind: str, text: str) -> tuple[str, list[int]]:
-        """The letters of a text with spaces as ▁, and its tokens."""
+        """The letters of a text with spaces as ▁, and its tokens; an ArgumentError if the model cannot write it."""
         if (kind, text) not in self._known:
             ids = [id for id in self.tokenizer.encode(text)[1:-1] if not self.silent[id]]
             surface = self.tokenizer.surface(ids)

@@ -187,7 +187,7 @@ class Warning(Message):
         Field(
             description="`length`: a sentence is longer than the training data; `words`: most words are unknown; "
             "`tag`: a tag that the text begins with, such as `>>kor<<`, was translated as text; `output`: the "
-            "translation consists mostly of unknown tokens."
+            "translation consists mostly of unknown tokens; `terms`: the vocabulary cannot write required terms."
         ),
     ]
     message: str
@@ -213,7 +213,7 @@ class TranslationAnswer(Message):
             text=translation.text,
             score=round(translation.score, SCORE_DIGITS),
             parts=len(translation.pieces),
-            pieces=[TextPart(source=part, text=decode(ids), ids=list(ids)) for part, ids, _ in translation.pieces],
+            pieces=[TextPart(source=part, text=decode(ids), ids=list(ids)) for part, ids, *_ in translation.pieces],
             warnings=[Warning(kind=kind, message=message) for kind, message in translation.warnings().items()],
             n_best=[
                 Hypothesis(text=output.text, score=round(output.score, SCORE_DIGITS), ids=_whole_ids(output))

@@ -26,6 +26,8 @@ class SourcePart(NamedTuple):
     """The beginning of its translation."""
     terms: tuple[str, ...] = ()
     """What its translation must contain."""
+    left_out: tuple[str, ...] = ()
+    """Terms that it should contain but the model cannot write, as messages name them."""
 
     @property
     def is_constrained(self) -> bool:
@@ -36,31 +38,35 @@ class SourcePart(NamedTuple):
 class RequiredText:
     """Makes the patterns of prefixes and terms for a model that writes with this tokenizer.
 
-    `limit` is the number of positions of its decoder, None for any.
+    `limit` is the number of positions of its decoder, None for any. `voters` are those of models that vote with it, and
+    must write the same terms.
     """
 
-    def __init__(self, tokenizer: Tokenizer, limit: int | None) -> None:
-        self.tokenizer, self.limit = tokenizer, limit
+    def __init__(self, tokenizer: Tokenizer, limit: int | None, voters: Sequence["RequiredText"] = ()) -> None:
+        self.tokenizer, self.limit, self.voters = tokenizer, limit, voters
 
     @cached_property
     def maker(self) -> PatternMaker:
         """Made when it is first needed: it reads the whole vocabulary."""
         return PatternMaker(self.tokenizer)
 
-    def check_terms(self, terms: Terms) -> None:
-        """Raise an ArgumentError for a term that the model cannot write."""
-        for term in terms.targets:
-            self.maker.check("term", term)
+    def writes(self, term: str) -> bool:
+        """Whether the model, and every one that votes with it, can write a term."""
+        return self.maker.writes(term) and all(voter.writes(term) for voter in self.voters)
 
     def constrained(self, part: SourcePart, text: str, prefix: str, terms: Terms, config: DecodingConfig) -> SourcePart:
-        """The part with the prefix, if it is the first of its text, and with the terms for what its `text` has."""
-        if not prefix and not terms:
-            return part
-        part = part._replace(prefix="" if part.number else prefix, terms=terms.required(text))
+        """The part with the prefix, if it is the first of its text, and with the terms for what its `text` has.
+
+        Terms that the model cannot write are left out: one line of a long file must not stop the others.
+        """
+        required = terms.required(text)
+        written = tuple(term for term in required if self.writes(term))
+        left_out = tuple(terms.shown(term) for term in required if term not in written)
+        part = part._replace(prefix="" if part.number else prefix, terms=written, left_out=left_out)
         return part if self.patterns(part, config) else part._replace(prefix="", terms=())
 
     def patterns(self, part: SourcePart, config: DecodingConfig) -> list[TextPattern]:
-        """The patterns of the prefix and the terms; an ArgumentError for what the model cannot write."""
+        """The patterns of the prefix and the terms; an ArgumentError for a prefix that the model cannot write."""
         if not part.is_constrained:
             return []
         make, longest = self.maker, config.longest(len(part.ids))

@@ -1,7 +1,7 @@
 """A training run of any task: prepare the data, train, validate, publish the model folder, and resume."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from shlex import quote
@@ -19,6 +19,7 @@ from jumok.recipe import find_recipe, parse_overrides, parse_recipe, read_tables
 from jumok.settings import Settings, field_types, is_path
 from jumok.tasks import TASKS, task_of
 from jumok.tasks.task import RunContext, Task, TaskData, shown_scores
+from jumok.training.checkpoint import checkpoints
 from jumok.training.loop import Reason
 from jumok.training.loop import train as run_loop
 from jumok.training.parallel import with_whole_weights
@@ -77,7 +78,8 @@ def train(
         report = (report or report_to_stderr()) if processes.leads else Report()
         resume = resume or is_restarted()
         resolved = _resolved(recipe, overrides, out, task, report, resume=resume)
-        return _train(*resolved, where, report, resume=resume, draw=draw)
+        with _interruption_reported(resolved.folder, report):
+            return _train(*resolved, where, report, resume=resume, draw=draw)
 
 
 def prepare_data(
@@ -98,7 +100,8 @@ def prepare_data(
         task, recipe, folder = _resolved(recipe, overrides, out, task, report, resume=False)
         processes.first(lambda: will_resume(folder, recipe.training, decisive(recipe), resume=False))
         run = RunContext(folder, find_device(device_name(device)), report, False)
-        _prepared(task, recipe, run)
+        with _interruption_reported(folder, report):
+            _prepared(task, recipe, run)
         return run.data
 
 
@@ -149,6 +152,25 @@ def _train(
         if processes.leads:
             task.write_page(folder, trained, shown_scores(metrics))
     return Run(folder, predictor, metrics, result.stopped, result.state, task)
+
+
+@contextmanager
+def _interruption_reported(folder: Path, report: Report) -> Iterator[None]:
+    """Tell a user who breaks off the work what of it is kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if report.resumes:
+            report.say(_what_is_kept(folder))
+        raise
+
+
+def _what_is_kept(folder: Path) -> str:
+    if saved := checkpoints(folder / "checkpoints"):
+        return f"{saved[-1]} is kept; the same command with --resume (in Python resume=True) continues from there"
+    if any((folder / "data").glob("[!.]*")):
+        return f"no step of training is saved yet; the same command starts again and uses the data in {folder / 'data'}"
+    return "nothing is saved yet; the same command starts again"
 
 
 def _how_to_continue(folder: Path, task: Task[Any, Any]) -> str:

@@ -17,6 +17,8 @@ class TranslatedPart(NamedTuple):
     ids: tuple[int, ...]
     """The tokens of its translation."""
     source_ids: tuple[int, ...]
+    left_out: tuple[str, ...] = ()
+    """Required terms that the model cannot write, as messages name them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +54,21 @@ class Translation:
         """The map of every part of the text; there is one part unless the text was too long."""
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
-        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids, _ in self.pieces]
+        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids, *_ in self.pieces]
 
     def warnings(self) -> dict[WarningKind, str]:
-        """Reasons to doubt the translation: the "length" of a sentence, its "words", an unknown "tag", the "output"."""
+        """Reasons to doubt the translation, by kind.
+
+        They are the "length" of a sentence, its "words", an unknown "tag", the "output", and "terms" that the model
+        cannot write.
+        """
         if self.translator is None or not self.pieces:
             return {}
         trained, parts = self.translator.trained, [(part.source, part.source_ids) for part in self.pieces]
-        return translation_warnings(trained.recipe, trained.tokenizers.source, parts, self.text, trained.longest_source)
+        left_out = list(dict.fromkeys(term for part in self.pieces for term in part.left_out))
+        return translation_warnings(
+            trained.recipe, trained.tokenizers.source, parts, self.text, trained.longest_source, left_out
+        )
 
 
 def join_parts(text: str, parts: Sequence[Translation]) -> Translation:

@@ -345,7 +345,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             (translation,) = predictor.translate([source], beam=options.beam, max_source=max_source, tag=options.tag)
             facts = {"source": source, "text": translation.text, "score": round(translation.score, 4)}
             parts = zip(translation.attention_maps(words=words, kind=kind), translation.pieces, strict=True)
-            maps = [_titled(shown, part.strip(), predictor.tokenizer.decode(ids)) for shown, (part, ids, _) in parts]
+            maps = [_titled(shown, part.strip(), predictor.tokenizer.decode(ids)) for shown, (part, ids, *_) in parts]
             output = MappedOutput(facts, maps, tuple(translation.warnings().values()))
         return output.select(options.layer, options.head)
 

@@ -1,4 +1,4 @@
-"""Warnings about a translation: unknown words, a tag that is read as text, and very long sentences."""
+"""Warnings about a translation: unknown words, a tag that is read as text, very long sentences, and left out terms."""
 
 import re
 import unicodedata
@@ -92,7 +92,7 @@ def _has_words(tokenizer: Tokenizer) -> bool:
     return sum(len(piece.strip("▁")) >= SHORTEST for piece in tokenizer.pieces) >= FEWEST
 
 
-WarningKind = Literal["length", "words", "tag", "output"]
+WarningKind = Literal["length", "words", "tag", "output", "terms"]
 SUBJECTS = {
     "cldr": "dates, times, durations, measures, amounts and names of countries and languages",
     "phrases": "dates, times, durations, measures, amounts and names of countries and languages",
@@ -103,10 +103,23 @@ SUBJECTS = {
 
 
 def translation_warnings(
-    recipe: TranslationRecipe, source: Tokenizer, parts: Sequence[tuple[str, Sequence[int]]], output: str, longest: int
+    recipe: TranslationRecipe,
+    source: Tokenizer,
+    parts: Sequence[tuple[str, Sequence[int]]],
+    output: str,
+    longest: int,
+    left_out: Sequence[str] = (),
 ) -> dict[WarningKind, str]:
-    """Warnings, by kind, about a text by a model trained on at most `longest` tokens; `parts` have their tokens."""
+    """Warnings, by kind, about a text by a model trained on at most `longest` tokens; `parts` have their tokens.
+
+    `left_out` are the terms that the model cannot write.
+    """
     doubts: dict[WarningKind, str] = {}
+    if left_out:
+        doubts["terms"] = (
+            f"the vocabulary of the model cannot write the term{'s' * (len(left_out) > 1)} {', '.join(left_out)}, so "
+            "the translation was made without; give a term in other characters, or delete it"
+        )
     if tag := source.unknown_tag(parts[0][0]):
         doubts["tag"] = _unknown_tag(tag, source)
     if output.count(UNKNOWN) > MOST * len(output.replace(" ", "")):

@@ -89,8 +89,9 @@ class Translator(TextGenerator):
         self.batch_tokens = batch_tokens
         path = None if folder is None else Path(folder)
         self.engines = CpuEngines(trained.model, trained.tokenizers, trained.recipe, path)
-        self.required = RequiredText(self.tokenizer, trained.model.decoder.limit)
         self.voters = [Translator(voter, batch_tokens=batch_tokens) for voter in trained.voters]
+        votes = [voter.required for voter in self.voters]
+        self.required: RequiredText = RequiredText(self.tokenizer, trained.model.decoder.limit, votes)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -133,11 +134,11 @@ class Translator(TextGenerator):
 
         Settings that are not given, or None, are those of the recipe; the beam is at least `n_best` wide. An empty text
         stays empty. `tag`, one of `tags`, is put in front of every text. Every translation begins with `prefix`, or
-        each with its own of a list, and contains the target term of every source term of `terms` that its text has. A
-        text longer than the model ever saw (or than `max_source` tokens) is translated in parts, or refused with
-        `split=False`; see `limits`. Messages count texts from `first`. `watch` sees every step of the search; `tell` is
-        called with the progress after every batch; `check` is called while it goes on, and stops the search by raising
-        an error.
+        each with its own of a list, and contains the target term of every source term of `terms` that its text has,
+        unless the vocabulary cannot write it: `Translation.warnings` names such terms. A text longer than the model
+        ever saw (or than `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`.
+        Messages count texts from `first`. `watch` sees every step of the search; `tell` is called with the progress
+        after every batch; `check` is called while it goes on, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         prefixes, terms = _prefixes(prefix, len(texts)), as_terms(terms)
@@ -316,7 +317,6 @@ class Translator(TextGenerator):
             )
         if terms and config.samples:
             raise ArgumentError("terms need beam search, but outputs are sampled; leave out --sample or --terms")
-        self.required.check_terms(terms)
         if self.voters and (config.samples or config.mbr):
             raise ArgumentError(
                 "these models write in different tokens and vote on what beam search finds; leave out --sample and "
@@ -528,7 +528,9 @@ class Translator(TextGenerator):
         words = " ".join(decode(hypothesis.ids) for _, hypothesis in parts)
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
         expected = [hypothesis.expected_chrf for _, hypothesis in parts if hypothesis.expected_chrf is not None]
-        pieces = tuple(TranslatedPart(job.part, tuple(output.ids), tuple(job.ids[:-1])) for job, output in parts)
+        pieces = tuple(
+            TranslatedPart(job.part, tuple(output.ids), tuple(job.ids[:-1]), job.left_out) for job, output in parts
+        )
         chrf = sum(expected) / len(expected) if expected else None
         return Translation(text, words, score, chrf, pieces=pieces, translator=self)
 
