@@ -18,7 +18,8 @@ from jumok.attention import (
 )
 from jumok.attention.call import AttentionCall
 from jumok.errors import BackendError
-from support.attention import DOT_PRODUCTS, SCORES, every_normaliser, every_score, random_inputs, random_score
+from support.attention import DOT_PRODUCTS, NORMALISERS, SCORES, every_score, random_inputs, random_score
+from support.combinations import in_pairs
 
 
 @pytest.fixture
@@ -40,9 +41,7 @@ def ran(monkeypatch):
     return seen
 
 
-@every_score
-@every_normaliser
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize(("name", "normalise", "size"), in_pairs(tuple(SCORES), NORMALISERS, ("small", "large")))
 def test_the_backend_explained_is_the_backend_that_runs(monkeypatch, ran, name, normalise, size):
     if size == "large":
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
@@ -170,19 +169,21 @@ def test_devices_without_numbers_give_shapes(name):
     assert out.values.device.type == "meta"
 
 
-@pytest.mark.parametrize("length", [3, 20, 70])
-@pytest.mark.parametrize("mask", [None, causal(), causal(1), causal() & from_lengths([3, 1])], ids=str)
 @pytest.mark.parametrize(
-    "score",
-    [
-        scaled_dot(-1.0),
-        scaled_dot(-0.3),
-        scaled_dot(0.0),
-        scaled_dot(-0.0),
-        scaled_dot(1e-46),
-        cosine(-3.0),
-        cosine(0.0),
-    ],
+    ("score", "mask", "length"),
+    in_pairs(
+        (
+            scaled_dot(-1.0),
+            scaled_dot(-0.3),
+            scaled_dot(0.0),
+            scaled_dot(-0.0),
+            scaled_dot(1e-46),
+            cosine(-3.0),
+            cosine(0.0),
+        ),
+        (None, causal(), causal(1), causal() & from_lengths([3, 1])),
+        (3, 20, 70),
+    ),
     ids=str,
 )
 def test_a_scale_of_zero_or_less_gives_the_numbers_of_the_direct_form(score, mask, length):

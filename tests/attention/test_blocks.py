@@ -6,19 +6,14 @@ import torch
 from jumok.attention import attend, blocks, causal, from_lengths
 from jumok.attention.blocks import rows_per_block
 from support.attention import (
+    NORMALISERS,
     SCORES,
     assert_all_close,
-    every_normaliser,
-    every_score,
     random_inputs,
     random_score,
     values_and_gradients,
 )
-
-
-@pytest.fixture(params=[1, 300, 1000], ids=["a row", "some rows", "more rows"])
-def block_bytes(request, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", request.param)
+from support.combinations import in_pairs
 
 
 @pytest.fixture
@@ -34,10 +29,11 @@ def counted(monkeypatch):
     return count
 
 
-@pytest.mark.usefixtures("block_bytes")
-@every_score
-@every_normaliser
-def test_blocked_equals_direct(name, normalise):
+@pytest.mark.parametrize(
+    ("name", "normalise", "block_bytes"), in_pairs(tuple(SCORES), NORMALISERS, (1, 300, 1000))
+)  # a row, some rows, more rows
+def test_blocked_equals_direct(name, normalise, block_bytes, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     inputs, parameters = random_inputs(lead=(2,), queries=7), SCORES[name].parameters(3)
 
     def compute(backend):
@@ -92,7 +88,7 @@ def test_the_recomputation_drops_the_same_weights_as_the_forward_pass(name):
     (gradient,) = torch.autograd.grad(values, value, upstream)
     # Values are linear in `value` for fixed weights, so another mask in the backward pass would break this equality.
     torch.testing.assert_close((gradient * value).sum(), (values * upstream).sum())
-    assert torch.autograd.gradcheck(lambda q: loss(value.detach(), q), [query.requires_grad_()])
+    assert torch.autograd.gradcheck(lambda q: loss(value.detach(), q), [query.requires_grad_()], fast_mode=True)
 
 
 @pytest.mark.usefixtures("small_blocks")

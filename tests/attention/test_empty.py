@@ -5,6 +5,7 @@ import torch
 
 from jumok.attention import attend, causal, explain, from_lengths, gaussian_window, score_pairs, window
 from support.attention import SCORES, backends_of, every_normaliser, every_score, values_and_gradients
+from support.combinations import in_pairs
 
 SIZES = {
     "no queries": ((2, 3), 0, 5),
@@ -22,9 +23,9 @@ def inputs(lead, queries, keys, dim=3, value_dim=2):
     return [torch.randn((*lead, *shape)).double() for shape in ((queries, dim), (keys, dim), (keys, value_dim))]
 
 
-@every_score
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("backend", ["auto", "direct", "blocked"])
+@pytest.mark.parametrize(
+    ("name", "size", "backend"), in_pairs(tuple(SCORES), tuple(SIZES), ("auto", "direct", "blocked"))
+)
 def test_shapes_and_gradients(name, size, backend):
     lead, queries, keys = SIZES[size]
     given, parameters = inputs(*SIZES[size]), SCORES[name].parameters(3)

@@ -12,10 +12,12 @@ from support.attention import (
     every_combination,
     every_score,
     every_score_and_backend,
+    every_score_backend_and,
     random_inputs,
     random_score,
     values_and_gradients,
 )
+from support.combinations import in_pairs
 
 BROKEN = [torch.nan, torch.inf, -torch.inf]
 
@@ -76,8 +78,7 @@ def assert_no_trace(compute, clean, given, untouched):
         assert (one[where] == 0).all()
 
 
-@every_score_and_backend
-@pytest.mark.parametrize("broken", BROKEN)
+@every_score_backend_and(broken=BROKEN)
 def test_padding_that_is_not_finite_leaves_no_trace(name, backend, broken):
     clean, parameters = random_inputs(), SCORES[name].parameters(3)
     visible = from_lengths([3, 5])
@@ -91,8 +92,7 @@ def test_padding_that_is_not_finite_leaves_no_trace(name, backend, broken):
     assert_no_trace(compute, clean + parameters, given + parameters, torch.ones(2, 3, 4, dtype=torch.bool))
 
 
-@every_score_and_backend
-@pytest.mark.parametrize("size", [1e200, 1e308])
+@every_score_backend_and(size=[1e200, 1e308])
 def test_padding_so_large_that_it_would_overflow_leaves_no_trace(name, backend, size):
     clean, parameters = random_inputs(), SCORES[name].parameters(3)
     visible = with_hidden_rows()
@@ -119,9 +119,7 @@ def test_what_is_broken_is_found_a_few_rows_at_a_time_as_well(mask, monkeypatch)
     torch.testing.assert_close(attend(*inputs, visible=mask).values, wanted, equal_nan=True)
 
 
-@every_score_and_backend
-@pytest.mark.parametrize("broken", BROKEN)
-@pytest.mark.parametrize("where", ["key", "value", "query"])
+@every_score_backend_and(broken=BROKEN, where=["key", "value", "query"])
 def test_under_a_causal_mask_only_the_queries_that_see_it_become_nan(name, backend, broken, where):
     clean, parameters = random_inputs(queries=5), SCORES[name].parameters(3)
     given = [tensor.clone() for tensor in clean]
@@ -140,8 +138,7 @@ def test_under_a_causal_mask_only_the_queries_that_see_it_become_nan(name, backe
     assert_no_trace(compute, clean + parameters, given + parameters, ~sees)
 
 
-@every_score_and_backend
-@pytest.mark.parametrize("broken", BROKEN)
+@every_score_backend_and(broken=BROKEN)
 def test_a_broken_query_that_sees_nothing_leaves_no_trace(name, backend, broken):
     clean, parameters = random_inputs(), SCORES[name].parameters(3)
     mask = with_hidden_rows()
@@ -190,10 +187,10 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("where", ["query", "key", "value"])
-@pytest.mark.parametrize("broken", BROKEN)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("mask", "where", "broken", "dtype"),
+    in_pairs(tuple(MASKS), ("query", "key", "value"), BROKEN, (torch.float32, torch.float64)),
+)
 def test_calls_without_gradients_hide_the_same(mask, where, broken, dtype):
     """Calls that need no gradient look for NaN in another way, and all but the first skip the checks of arguments."""
     for row in (1, 16):

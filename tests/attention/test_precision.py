@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from jumok.attention import additive, attend, causal, from_lengths, gaussian, gaussian_window, window
-from support.attention import SCORES, every_score_and_backend, random_inputs, values_and_gradients
+from support.attention import SCORES, every_score_backend_and, random_inputs, values_and_gradients
 
 
-@every_score_and_backend
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@every_score_backend_and(dtype=[torch.bfloat16, torch.float16])
 def test_half_precision_is_near_the_exact_answer(name, backend, dtype):
     inputs = [tensor.to(dtype) for tensor in random_inputs(queries=6, keys=7, dim=4)]
     parameters = [parameter.to(dtype) for parameter in SCORES[name].parameters(4)]

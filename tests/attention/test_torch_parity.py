@@ -6,14 +6,18 @@ import torch.nn.functional as F
 
 from jumok.attention import attend, causal
 from support.attention import assert_all_close, attended_values, random_inputs, values_and_gradients
+from support.combinations import in_pairs
 
 
 def sdpa(**options):
     return lambda query, key, value: F.scaled_dot_product_attention(query, key, value, **options)
 
 
-@pytest.mark.parametrize("lead", [(), (2,), (2, 3), (2, 3, 2)])
-@pytest.mark.parametrize("mask_shape", [None, "key", "query key", "full"])
+@pytest.mark.parametrize(
+    ("backend", "lead", "mask_shape"),
+    in_pairs(("direct", "blocked", "sdpa"), ((), (2,), (2, 3), (2, 3, 2)), (None, "key", "query key", "full")),
+    indirect=["backend"],
+)
 def test_masks_of_every_shape_at_every_number_of_leading_axes(backend, lead, mask_shape):
     inputs = random_inputs(lead=lead, value_dim=3)
     shapes = {"key": (5,), "query key": (4, 5), "full": (*lead, 4, 5)}

@@ -16,6 +16,7 @@ from support.attention import (
     random_score,
     values_and_gradients,
 )
+from support.combinations import in_pairs
 
 MASK = causal(1) & (torch.arange(5) != 2)
 
@@ -30,12 +31,16 @@ def test_weights_mix_the_values_whichever_backend_ran(name, normalise, backend):
     torch.testing.assert_close(out.weights(), direct.weights())
 
 
+ROWS = [[0], [3, 1], [-1, 0], [2, 2], [], (1,), range(3, -1, -1), slice(1, 3), slice(None, None, -1), slice(9, 12)]
+HEADS = [None, [0], [2, 0], [-1], [1, 1], [], slice(1, None)]
+
+
 @pytest.mark.parametrize(
-    "rows",
-    [[0], [3, 1], [-1, 0], [2, 2], [], (1,), range(3, -1, -1), slice(1, 3), slice(None, None, -1), slice(9, 12)],
+    ("backend", "rows", "heads"),
+    in_pairs(("direct", "blocked", "sdpa"), ROWS, HEADS),
+    indirect=["backend"],
     ids=str,
 )
-@pytest.mark.parametrize("heads", [None, [0], [2, 0], [-1], [1, 1], [], slice(1, None)], ids=str)
 def test_any_heads_and_rows(backend, rows, heads):
     out = attend(*random_inputs(), visible=MASK, backend=backend)
     wanted = out.weights()[:, :, list(range(4)[rows]) if isinstance(rows, slice) else list(rows)]
@@ -109,14 +114,16 @@ REDUCTIONS = {
 }
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize(
-    ("name", "backend"),
-    [("scaled_dot", "sdpa"), ("scaled_dot", "blocked"), ("additive", "blocked"), ("gaussian", "blocked")],
+    ("reduction", "call", "backward"),
+    in_pairs(
+        tuple(REDUCTIONS),
+        (("scaled_dot", "sdpa"), ("scaled_dot", "blocked"), ("additive", "blocked"), ("gaussian", "blocked")),
+        (False, True),
+    ),
 )
-@pytest.mark.parametrize("backward", [False, True])
-def test_no_reduction_builds_the_whole_matrix(monkeypatch, reduction, name, backend, backward):
-    queries, keys, rows = 128, 96, 4
+def test_no_reduction_builds_the_whole_matrix(monkeypatch, reduction, call, backward):
+    (name, backend), queries, keys, rows = call, 64, 48, 4
     monkeypatch.setattr(blocks, "BLOCK_BYTES", rows * keys * 8)
     query, key, value = random_inputs(lead=(), queries=queries, keys=keys, dim=2)
     query.requires_grad_(backward)

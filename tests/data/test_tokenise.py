@@ -38,11 +38,12 @@ def files(folder):
 
 @pytest.mark.parametrize("config", KINDS, ids=lambda config: config.kind)
 def test_many_texts_at_once_have_the_ids_of_each_by_itself(config):
-    tokenizers = TokenizerPair.train(PAIRS, config)
-    chunk = tokenised(next(Chunk.of_pairs(PAIRS)), tokenizers)
+    pairs = PAIRS[-20:] if config.edits else PAIRS  # learning edits takes a while
+    tokenizers = TokenizerPair.train(pairs, config)
+    chunk = tokenised(next(Chunk.of_pairs(pairs)), tokenizers)
     ends = chunk.sentences.lengths.cumsum()
     found = [part.tolist() for part in np.split(chunk.sentences.ids, ends[:-1])]
-    assert found == [side for pair in PAIRS for side in tokenizers.encode(pair)]
+    assert found == [side for pair in pairs for side in tokenizers.encode(pair)]
 
 
 @pytest.mark.slow
@@ -60,7 +61,7 @@ def test_the_files_of_several_processes_are_those_of_one_byte_for_byte(tmp_path,
 
 def test_a_small_corpus_starts_no_process(monkeypatch):
     monkeypatch.setattr(tokenise, "TokenisingProcess", None)
-    tokenizers = TokenizerPair.train(PAIRS, KINDS[2])
+    tokenizers = TokenizerPair.train(PAIRS, KINDS[3])
     assert len(list(tokenise_chunks(Chunk.of_pairs(PAIRS), tokenizers))) == 1
 
 

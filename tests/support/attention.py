@@ -2,7 +2,7 @@
 tests of attention share.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from jumok.attention import (
     triangular,
 )
 from jumok.errors import ArgumentError
+from support.combinations import in_pairs
 
 NORMALISERS = ("softmax", "sum", "sparsemax", "entmax15", "mean")
 DOT_PRODUCTS = ("dot", "scaled_dot", "cosine", "general", "location")
@@ -98,11 +99,33 @@ every_normaliser = pytest.mark.parametrize("normalise", NORMALISERS)
 every_score_and_backend = pytest.mark.parametrize(
     ("name", "backend"), [(name, backend) for name in SCORES for backend in backends_of(name)], indirect=["backend"]
 )
+
+
+def every_score_backend_and(**others: Sequence) -> pytest.MarkDecorator:
+    """Every two of a score, a backend and other values."""
+    return pytest.mark.parametrize(
+        ("name", "backend", *others),
+        in_pairs(
+            tuple(SCORES),
+            ("direct", "blocked", "sdpa"),
+            *others.values(),
+            allowed=lambda name, backend, *_: backend in backends_of(name),
+        ),
+        indirect=["backend"],
+    )
+
+
 every_combination = pytest.mark.parametrize(
     ("name", "normalise", "backend"),
-    [(name, way, backend) for name in SCORES for way in NORMALISERS for backend in backends_of(name, way)],
+    in_pairs(
+        tuple(SCORES),
+        NORMALISERS,
+        ("direct", "blocked", "sdpa"),
+        allowed=lambda name, way, backend: backend in backends_of(name, way),
+    ),
     indirect=["backend"],
 )
+"""Every two of them."""
 
 
 def random_score(name: str, dim: int, lead: tuple[int, ...] = (), dtype: torch.dtype = torch.float64) -> Score:
