@@ -126,7 +126,7 @@ COMMANDS = {
         GPU,
         "minutes",
         (
-            "benchmarks.low_resource train runs/low-resource --systems transformer rnn --workers 3",
+            "benchmarks.low_resource train runs/low-resource --workers 3",
             "benchmarks.low_resource score runs/low-resource",
         ),
         data=True,

@@ -7,9 +7,10 @@
 `train` and `score` read the text in text/l10n, or in the folder that JUMOK_L10N names.
 The training text is software text, the Python documentation and, repeated several times, everyday sentences of
 Tatoeba. Pairs that lose a placeholder and sentences that occur in a test set are left out. `score` translates all test
-sets with the first model and beam search, which is `jumok` in the tables; with --more, it also translates the software
-text by minimum Bayes risk and with all seeds as an ensemble. It reads outputs that are already in the folder. The
-script also counts the lines that keep every placeholder and tag of their source.
+sets with the first model and beam search, which is `jumok` in the tables. With --more, it also compares minimum Bayes
+risk and all seeds as an ensemble on the validation set, and translates the software text with the best. It reads
+outputs that are already in the folder. The script also counts the lines that keep every placeholder and tag of their
+source.
 """
 
 import argparse
@@ -144,6 +145,7 @@ class Search(NamedTuple):
 
 BEAM = Search("", "beam 5", {})
 LEAST_RISK = Search("MBR", "minimum Bayes risk among a beam of 16", {"mbr": True, "beam": 16})
+LEAST_RISK_OF_MORE = Search("MBR 64", "minimum Bayes risk among a beam of 64", {"mbr": True, "beam": 64})
 
 
 class Way(NamedTuple):
@@ -172,7 +174,7 @@ def ways(folder: Path, direction: str, *, more: bool) -> Iterator[Way]:
     """One model with beam search; if `more`, also minimum Bayes risk and all models as an ensemble."""
     models = tuple(sorted(path.parent for path in (folder / direction).glob("*/metrics.jsonl")))
     for members in dict.fromkeys([models[:1], models] if more else [models[:1]]):
-        for search in (BEAM, LEAST_RISK) if more else (BEAM,):
+        for search in (BEAM, LEAST_RISK, LEAST_RISK_OF_MORE) if more else (BEAM,):
             yield Way(direction, members, search)
 
 
@@ -181,9 +183,12 @@ def score(folder: Path, directions: list[str], *, more: bool) -> None:
 
     found: list[Row] = []
     for direction in directions:
-        first, *others = ways(folder, direction, more=more)
-        found += rows_of(first, folder)
-        found += [row for way in (first, *others) for row in search_rows(way, folder)] if more else []
+        compared = list(ways(folder, direction, more=more))
+        found += rows_of(compared[0], folder)
+        if more:
+            found += [search_row(way, "dev", folder) for way in compared]
+            best = max(compared, key=lambda way: test(way, "dev", folder).chrf)
+            found += [search_row(best, name, folder) for name in TESTS if name.startswith("l10n")]
     path, new = FOLDER / "l10n.json", tuple(direction.replace("-", "") for direction in directions)
     saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     found += [Row(**old) for old in saved if not old["id"].removeprefix("search-").startswith(new)]
@@ -220,11 +225,10 @@ def rows_of(way: Way, folder: Path) -> list[Row]:
     return [*rows, Row(id, way.system, kept, "lines", f"{way.about}; {of}")]
 
 
-def search_rows(way: Way, folder: Path) -> Iterator[Row]:
+def search_row(way: Way, name: str, folder: Path) -> Row:
     """chrF of software text, to compare ways with each other."""
-    for name in (name for name in TESTS if name.startswith("l10n")):
-        chrf = test(way, name, folder).chrf
-        yield Row(f"search-{way.direction.replace('-', '')}-{name}", way.system, round(chrf, 2), "chrF", way.about)
+    chrf = test(way, name, folder).chrf
+    return Row(f"search-{way.direction.replace('-', '')}-{name}", way.system, round(chrf, 2), "chrF", way.about)
 
 
 class Tested(NamedTuple):

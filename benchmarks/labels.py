@@ -118,7 +118,10 @@ LABELS = {
         "non-neural baseline": "non-neural baseline of the task",
     },
     "l10n": {
-        "jumok, MBR": "minimum Bayes risk",
+        "dev": "software, development set",
+        "jumok, 2 models": "ensemble of two",
+        "jumok, 2 models, MBR": "ensemble, minimum Bayes risk, 16 hypotheses",
+        "jumok, 2 models, MBR 64": "ensemble, minimum Bayes risk, 64 hypotheses",
         "l10n": "software, programs in the training text",
         "l10n-heldout": "software, other programs",
         "tatoeba": "everyday sentences (Tatoeba, dev)",

@@ -196,20 +196,24 @@ COMMON = (
 )  # fmt: skip
 GRU, LSTM = (tuple(f'{part}.cell="{cell}"' for part in ("encoder", "decoder")) for cell in ("gru", "lstm"))
 SAMPLED = "tokenizer.sampling=0.1"
+SEPARATE = ("encoder.embedding=256", "decoder.embedding=256", 'decoder.tied="none"')
+TIED = ("encoder.embedding=512", "decoder.embedding=512", 'decoder.tied="all"')
 VARIANTS = {
     "rnnsearch": {
-        "BPE": GRU,
-        "BPE-dropout": (*GRU, SAMPLED),
-        "BPE-dropout, tied embeddings": (*GRU, SAMPLED, 'decoder.tied="all"'),
-        "BPE-dropout, two encoder layers": (*GRU, SAMPLED, "encoder.layers=2"),
+        "BPE": (*GRU, *SEPARATE, "tokenizer.sampling=0"),
+        "BPE-dropout": (*GRU, *SEPARATE, SAMPLED),
+        "BPE-dropout, two encoder layers": (*GRU, *SEPARATE, SAMPLED, "encoder.layers=2"),
+        "BPE-dropout, tied embeddings": (*GRU, *TIED, SAMPLED),
+        "BPE-dropout, tied embeddings, LSTM": (*LSTM, *TIED, SAMPLED),
     },
     "luong": {
-        "BPE": (*GRU, "tokenizer.sampling=0"),
-        "BPE-dropout": (*GRU, SAMPLED),
-        "BPE-dropout, tied embeddings": (
-            *GRU, SAMPLED, 'decoder.tied="all"', "encoder.embedding=512", "decoder.embedding=512",
+        "BPE": (*GRU, *SEPARATE, "tokenizer.sampling=0"),
+        "BPE-dropout": (*GRU, *SEPARATE, SAMPLED),
+        "BPE-dropout, LSTM": (*LSTM, *SEPARATE, SAMPLED),
+        "BPE-dropout, tied embeddings, LSTM": (*LSTM, *TIED, SAMPLED),
+        "BPE-dropout, tied embeddings, LSTM, R-Drop": (
+            *LSTM, *TIED, SAMPLED, "training.r_drop=2", "encoder.dropout=0.4", "decoder.dropout=0.4",
         ),
-        "BPE-dropout, LSTM": (*LSTM, SAMPLED),
     },
 }  # fmt: skip
 """Settings of recurrent models that are compared on the validation set."""
