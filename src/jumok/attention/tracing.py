@@ -24,7 +24,7 @@ def is_traced() -> bool:
 
 
 def is_exported() -> bool:
-    """Whether torch.export is tracing; `torch.compiler.is_exporting` is also True in torch.compile up to PyTorch 2.11."""
+    """Whether torch.export is tracing; up to PyTorch 2.11, `torch.compiler.is_exporting` is so in torch.compile too."""
     return torch.compiler._is_exporting_flag
 
 
