@@ -92,7 +92,7 @@ COMMANDS = {
         GPU,
         "hours",
         (
-            "benchmarks.g2p train runs/g2p --systems all hard --groups low medium --workers 3",
+            "benchmarks.g2p train runs/g2p --systems all hard --groups low medium --seeds 1 2",
             "benchmarks.g2p train runs/g2p --systems hard-short transducer-short --groups low --seeds 1 2 3 4 5",
             "benchmarks.g2p train runs/g2p --systems hard-short transducer-short --groups medium high --seeds 1 2 3",
             "benchmarks.g2p score runs/g2p",

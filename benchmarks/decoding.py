@@ -1,15 +1,16 @@
-"""Decoding on a CPU, compared with CTranslate2, Hugging Face and JoeyNMT: ids cpu-decode and cpu-latency.
+"""Decoding on a CPU, compared with other toolkits: ids cpu-decode and cpu-latency.
 
     JUMOK_DATA=path/to/data python -m benchmarks.decoding TRANSFORMER [--rnn RNNSEARCH] [--quick]
+        [--peers opennmt=path/to/python eole=path/to/python joeynmt=path/to/python]
 
-TRANSFORMER and RNNSEARCH are folders of trained models.
+TRANSFORMER and RNNSEARCH are folders of trained models. OpenNMT-py, Eole and JoeyNMT need other versions of packages
+than jumok, so each has an environment of its own, whose Python --peers names (benchmarks/decoding_peers.py).
 
 Speed: base (6+6, 512), small (3+3, 256) and RNNsearch (GRU of 512) with random weights and the vocabulary of the
 trained model translate sentences of Multi30k's 2016 test set. Every output is forced to 30 tokens, so that all systems
 take the same number of steps. Throughput uses two threads, latency (one sentence at a time) one. Every system has its
 own process; they take turns, and the best round of each counts. CTranslate2 reads the same weights. "jumok" is
-`--precision int8`, to be compared with CTranslate2 in int8; "own engine" is without CTranslate2. JoeyNMT is left out
-with a message if it is not installed (pip install --no-deps joeynmt, with the packages that it then asks for).
+`--precision int8`, to be compared with CTranslate2 in int8; "own engine" is without CTranslate2.
 
 Quality: the trained models translate the test set with outputs of any length: BLEU and sentences per second.
 """
@@ -21,10 +22,10 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from benchmarks.results import Row, cpu, installed, write
@@ -34,13 +35,14 @@ BEAMS = (5, 1)
 BATCH = 32
 EIGHT, OURS, OWN = "jumok", "jumok, float32", "jumok, float32, own engine"
 PLAIN, PLAIN_EIGHT, WORKERS = "CTranslate2", "CTranslate2 int8", "CTranslate2 int8, a thread for each batch"
-MARIAN, JOEYNMT = "Marian in Hugging Face", "JoeyNMT"
-SLOW = {OWN: 4, MARIAN: 4, JOEYNMT: 8}
+MARIAN = "Marian in Hugging Face"
+PEERS = {"opennmt": "OpenNMT-py", "eole": "Eole", "joeynmt": "JoeyNMT"}
+SLOW = {OWN: 4, MARIAN: 4, "OpenNMT-py": 4, "Eole": 4, "JoeyNMT": 8}
 """Systems that are given a quarter of the sentences, or an eighth."""
 TRANSFORMERS = {"base": (6, 512), "small": (3, 256)}
 SYSTEMS = {
-    "base": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN, JOEYNMT),
-    "small": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN, JOEYNMT),
+    "base": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN),
+    "small": (EIGHT, PLAIN_EIGHT, WORKERS, OURS, PLAIN, OWN, MARIAN),
     "rnnsearch": (EIGHT, OURS),
 }
 GOALS = {"throughput-base-beam-5": "cpu-decode", "latency-base-beam-5": "cpu-latency"}
@@ -97,8 +99,8 @@ def translate_with(task: Task) -> Translate:
 
     torch.set_num_threads(task.threads)
     trained = task.shape == "trained"
-    if task.system in (MARIAN, JOEYNMT):
-        return marian(task) if task.system == MARIAN else joeynmt(task)
+    if task.system == MARIAN:
+        return marian(task)
     translator = jumok.load(task.model, device="cpu") if trained else random_translator(task.shape, task.model)
     if task.system in (PLAIN, PLAIN_EIGHT, WORKERS):
         return plain(task, translator)
@@ -181,41 +183,6 @@ def marian(task: Task) -> Translate:
     return translate
 
 
-def joeynmt(task: Task) -> Translate:
-    """JoeyNMT, whose Transformer computes all earlier tokens again at every step."""
-    import torch
-    from joeynmt.batch import Batch
-    from joeynmt.model import build_model
-    from joeynmt.search import search
-    from joeynmt.vocabulary import Vocabulary
-
-    import jumok
-    from jumok.data import pad
-
-    tokenizer = jumok.load(task.model, device="cpu").trained.tokenizers.source
-    layers, width = TRANSFORMERS[task.shape]
-    half = {"type": "transformer", "num_layers": layers, "num_heads": width // 64, "hidden_size": width}
-    half |= {"ff_size": 4 * width, "embeddings": {"embedding_dim": width, "scale": True}}
-    symbols: dict[str, Any] = {"sep_id": None, "sep_token": None, "lang_tags": []}
-    for id, name in enumerate(["unk", "pad", "bos", "eos"]):
-        symbols |= {f"{name}_id": id, f"{name}_token": f"<{name}>"}
-    words = Vocabulary([str(id) for id in range(len(tokenizer.pieces) - 4)], SimpleNamespace(**symbols))
-    ties = {"tied_embeddings": True, "tied_softmax": True}
-    model = build_model(ties | {"encoder": half, "decoder": half}, src_vocab=words, trg_vocab=words).eval()
-
-    def translate(texts: Sequence[str], beam: int) -> None:
-        for start in range(0, len(texts), BATCH):
-            ids, visible = pad([tokenizer.encode(text)[1:] for text in texts[start : start + BATCH]])
-            ids, numbers = ids.masked_fill(~visible, words.pad_index), torch.arange(len(ids))
-            batch = Batch(
-                ids, visible.sum(1), None, None, None, numbers, ids.device, words.pad_index, words.eos_index, False
-            )
-            outputs, *_ = search(model, batch, LENGTH, beam, beam_alpha=1.0, min_output_length=LENGTH)
-            assert outputs.shape == (len(ids), LENGTH)
-
-    return translate
-
-
 def work(task: Task) -> None:
     """Answer each line of standard input, "many 5" or "one 5", with the seconds that it took with this beam."""
     started = time.time()
@@ -248,8 +215,9 @@ class Worker:
         self.task = task
         environment = os.environ | {name: str(task.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        environment["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # OpenNMT-py's own checkpoints hold settings of argparse
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "benchmarks.decoding", "--worker", json.dumps(task)],
+            self.command(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -257,6 +225,10 @@ class Worker:
             env=environment,
         )
         self.ready = self._answer()["ready"]
+
+    def command(self) -> list[str]:
+        """The program of the process."""
+        return [sys.executable, "-W", "ignore", "-m", "benchmarks.decoding", "--worker", json.dumps(self.task)]
 
     def run(self, what: str) -> dict[str, Any]:
         assert self.process.stdin is not None
@@ -277,6 +249,30 @@ class Worker:
         raise RuntimeError(f"{self.task.system} failed with {self.task.shape}")
 
 
+class PeerWorker(Worker):
+    """The process of another toolkit, with the Python of its own environment."""
+
+    def __init__(self, task: Task, python: str, folder: Path) -> None:
+        self.python, self.folder = python, folder
+        super().__init__(task)
+
+    def command(self) -> list[str]:
+        """The program of the process; it gets the vocabulary and the sentences in files."""
+        import jumok
+
+        tokenizer = jumok.load(self.task.model, device="cpu").trained.tokenizers.source
+        texts = test_set("en")[: self.task.sentences]
+        sentences = [" ".join(tokenizer.pieces[id] for id in tokenizer.encode(text)[1:-1]) for text in texts]
+        self.folder.mkdir(parents=True)
+        words = [piece for piece in tokenizer.pieces if not (piece.startswith("<") and piece.endswith(">"))]
+        for name, lines in {"vocabulary": words, "sentences": sentences}.items():
+            (self.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (toolkit,) = (key for key, name in PEERS.items() if name == self.task.system)
+        task = {"toolkit": toolkit, "shape": self.task.shape, "threads": self.task.threads, "length": LENGTH}
+        task |= {"folder": str(self.folder.resolve()), "sentences": self.task.sentences, "batch": BATCH}
+        return [self.python, "-W", "ignore", "benchmarks/decoding_peers.py", json.dumps(task)]
+
+
 class Best(NamedTuple):
     """The best turns of a system, by the clock and by the time of the processor."""
 
@@ -288,9 +284,8 @@ class Best(NamedTuple):
     outputs: list[str]
 
 
-def turns(tasks: list[Task], what: str, beams: Sequence[int], rounds: int) -> Iterator[tuple[int, list[Best]]]:
+def turns(workers: list[Worker], what: str, beams: Sequence[int], rounds: int) -> Iterator[tuple[int, list[Best]]]:
     """For each beam the best of every system; every system runs once in every round."""
-    workers = [Worker(task) for task in tasks]
     for beam in beams:
         runs = [[worker.run(f"{what} {beam}") for worker in workers] for _ in range(rounds)]
         yield (
@@ -311,18 +306,19 @@ def turns(tasks: list[Task], what: str, beams: Sequence[int], rounds: int) -> It
         worker.end()
 
 
-def speed(shape: str, model: str, sentences: int, rounds: int) -> Iterator[Row]:
-    """Throughput and latency; with beam 5, memory and start-up as well."""
+def speed(shape: str, model: str, sentences: int, rounds: int, peers: Mapping[str, str], folder: Path) -> Iterator[Row]:
+    """Throughput and latency; with beam 5, memory and start-up as well. `peers` have the Python of other toolkits."""
     forced = f"random weights, {LENGTH} tokens out"
 
-    systems = [system for system in SYSTEMS[shape] if system != JOEYNMT or installed("joeynmt")]
-    if len(systems) < len(SYSTEMS[shape]):
-        print(f"{JOEYNMT} is left out of {shape}: it is not installed", file=sys.stderr)
+    def workers(threads: int) -> list[Worker]:
+        tasks = {
+            system: Task(system, shape, threads, model, sentences // SLOW.get(system, 1))
+            for system in (*SYSTEMS[shape], *peers)
+        }
+        ours = [Worker(tasks[system]) for system in SYSTEMS[shape]]
+        return [*ours, *(PeerWorker(tasks[name], peers[name], folder / f"{name}-{shape}-{threads}") for name in peers)]
 
-    def tasks(threads: int) -> list[Task]:
-        return [Task(system, shape, threads, model, sentences // SLOW.get(system, 1)) for system in systems]
-
-    for beam, found in turns(tasks(2), "many", BEAMS, rounds):
+    for beam, found in turns(workers(2), "many", BEAMS, rounds):
         name = f"throughput-{shape}-beam-{beam}"
         for best in found:
             system, tokens = best.task.system, best.task.sentences * LENGTH
@@ -332,7 +328,7 @@ def speed(shape: str, model: str, sentences: int, rounds: int) -> Iterator[Row]:
             if beam == BEAMS[0]:
                 yield Row(f"memory-{shape}", system, round(best.memory), "MiB", f"peak, {conditions}")
                 yield Row(f"start-{shape}", system, round(best.ready, 2), "s", "to the first translation, from Python")
-    for beam, found in turns(tasks(1), "one", BEAMS, rounds):
+    for beam, found in turns(workers(1), "one", BEAMS, rounds):
         name = f"latency-{shape}-beam-{beam}"
         conditions = f"median of 4 sentences one by one, {forced}, one thread; best of {rounds}"
         for best in found:
@@ -344,8 +340,8 @@ def quality(name: str, model: str, systems: Sequence[str], rounds: int) -> Itera
     import sacrebleu
 
     references = test_set("de")
-    tasks = [Task(system, "trained", 2, model, len(references)) for system in systems]
-    for beam, found in turns(tasks, "many", BEAMS, rounds):
+    workers = [Worker(Task(system, "trained", 2, model, len(references))) for system in systems]
+    for beam, found in turns(workers, "many", BEAMS, rounds):
         conditions = f"Multi30k en-de 2016, {len(references)} sentences, beam {beam}, two threads"
         for best in found:
             bleu, system = sacrebleu.metrics.BLEU(), best.task.system
@@ -362,6 +358,7 @@ def main() -> None:
     parser.add_argument("--rnn", help="folder of an RNN trained on it")
     parser.add_argument("--quick", action="store_true", help="fewer sentences and rounds; some minutes in all")
     parser.add_argument("--shapes", default=",".join(SYSTEMS), help="models to time, such as base,rnnsearch")
+    parser.add_argument("--peers", nargs="*", default=[], help="other toolkits and their Python, NAME=PYTHON")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -379,10 +376,12 @@ def main() -> None:
     add(quality("small", options.model, (EIGHT, PLAIN_EIGHT, WORKERS, OURS, OWN), trials))
     if options.rnn:
         add(quality("rnnsearch", options.rnn, (EIGHT, OURS), trials))
-    for shape in options.shapes.split(","):
-        add(speed(shape, options.model, sentences, rounds))
+    peers = {PEERS[name]: python for name, _, python in (peer.partition("=") for peer in options.peers)}
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in options.shapes.split(","):
+            add(speed(shape, options.model, sentences, rounds, peers, Path(folder)))
     rows.sort(key=lambda row: (row.id not in GOALS.values(), row.id))
-    packages = installed("torch", "ctranslate2", "transformers", "joeynmt")
+    packages = installed("torch", "ctranslate2", "transformers")
     print(write("decoding", rows, device=f"{cpu()}, 2 cores", packages=packages))
 
 
