@@ -26,7 +26,7 @@ from jumok.images.files import Pixels, kept_part, read_image, reduced
 from jumok.images.pairs import model_image
 from jumok.images.scenes import scene
 from jumok.images.store import to_tensor
-from jumok.tasks.recipes import CaptionRecipe
+from jumok.tasks.recipes import CaptionRecipe, check_captions
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 
 Picture = str | Path | Pixels
@@ -85,7 +85,10 @@ class Captioner(TextGenerator):
         return self.trained.tokenizer
 
     def caption(self, images: Iterable[Picture], *, n_best: int = 1, **settings: Any) -> list[Caption]:
-        """A caption for every image, in their order; `settings` are those of DecodingConfig, such as beam=5."""
+        """A caption for every image, in their order.
+
+        `settings` are those of beam search in DecodingConfig, such as beam=5; captions are not sampled.
+        """
         return list(self.stream(images, n_best=n_best, **settings))
 
     def stream(self, images: Iterable[Picture], *, n_best: int = 1, **settings: Any) -> Iterator[Caption]:
@@ -95,6 +98,7 @@ class Captioner(TextGenerator):
         if not isinstance(images, Iterable):
             raise ArgumentError(f"images must be a list of images, but it is {type(images).__name__}")
         config = with_settings(self.decoding, n_best, **settings)
+        check_captions(config)
         images = iter(images)
         while batch := list(islice(images, self.batch)):
             pixels = self._tensor([self.model_image(image) for image in batch])
