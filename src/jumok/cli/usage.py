@@ -22,6 +22,8 @@ OPTION_NAMES = {
     "languages": "--from or --to",
     "samples": "--sample",
     "dev": "--dev-source",
+    "queue": "--max-queue",
+    "texts": "--max-texts",
     "tokens=False": "--words",
 }
 """Options and arguments that are not called like those of Python that they stand for."""
@@ -67,9 +69,9 @@ def with_options(message: str) -> str:
 
     def option(match: re.Match[str]) -> str:
         name, value = match.groups()
-        if known := OPTION_NAMES.get(f"{name}={value}", OPTION_NAMES.get(name)):
+        if known := OPTION_NAMES.get(f"{name}={value}"):
             return known
-        return f"--{name.replace('_', '-')} {value}".rstrip()
+        return f"{OPTION_NAMES.get(name) or '--' + name.replace('_', '-')} {value}".rstrip()
 
     return re.sub("`([a-z_]+)=([^`]*)`", option, message)
 
