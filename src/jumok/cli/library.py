@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from jumok.tasks import map_source as map_source
     from jumok.tasks import run as run
     from jumok.tasks import translation_scores as translation_scores
+    from jumok.tasks import translation_warnings as translation_warnings
 else:
     data = LazyModule("jumok.data")
     model_folder = LazyModule("jumok.model_folder")
@@ -63,3 +64,4 @@ else:
     map_source = LazyModule("jumok.tasks.map_source")
     run = LazyModule("jumok.tasks.run")
     translation_scores = LazyModule("jumok.tasks.translation_scores")
+    translation_warnings = LazyModule("jumok.tasks.translation_warnings")
