@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from jumok.data import terms as terms
     from jumok.data import word_links as word_links
     from jumok.exchange import convert as convert
+    from jumok.serve import app as app
+    from jumok.serve import guard as guard
+    from jumok.serve import models as models
+    from jumok.serve import server as server
+    from jumok.serve import service as service
     from jumok.tasks import alignment as alignment
     from jumok.tasks import average as average
     from jumok.tasks import back_translation as back_translation
@@ -54,6 +59,11 @@ else:
     terms = LazyModule("jumok.data.terms")
     word_links = LazyModule("jumok.data.word_links")
     convert = LazyModule("jumok.exchange.convert")
+    app = LazyModule("jumok.serve.app")
+    guard = LazyModule("jumok.serve.guard")
+    models = LazyModule("jumok.serve.models")
+    server = LazyModule("jumok.serve.server")
+    service = LazyModule("jumok.serve.service")
     alignment = LazyModule("jumok.tasks.alignment")
     average = LazyModule("jumok.tasks.average")
     back_translation = LazyModule("jumok.tasks.back_translation")
