@@ -83,7 +83,7 @@ def test_sdpa_refuses_what_it_cannot_run_and_names_what_could(options, reason):
     for function in (attend, explain):
         with pytest.raises(BackendError) as raised:
             function(*inputs, backend="sdpa", **options)
-        assert 'backend "sdpa" was asked for' in str(raised.value)
+        assert 'backend "sdpa" cannot run this call' in str(raised.value)
         assert reason in str(raised.value)
         assert f'"auto" would run "{explain(*inputs, **options).backend}"' in str(raised.value)
     assert reason in explain(*inputs, **options).against["sdpa"]
@@ -114,10 +114,10 @@ def test_a_score_that_is_reduced_to_a_simpler_one_keeps_its_name():
 def test_a_plan_reads_as_sentences():
     plan = explain(*random_inputs(), score="gaussian")
     assert str(plan).splitlines() == [
-        "direct: it is computed as the equation is written, all rows at once",
+        "direct: computed as the equation is written, all rows at once",
         '  not sdpa: score "gaussian" is not a dot product',
         '  not fused: score "gaussian" is neither additive nor a dot product',
-        "  not blocked: its largest tensor, 960 bytes, is small enough to build at once",
+        "  not blocked: the largest tensor, 960 bytes, is small enough to build at once",
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_function_of_the_callers_is_never_cut_into_blocks_quietly(monkeypatch)
 
     plan = explain(*random_inputs(), score=biased)
     assert plan.backend == "direct"
-    assert plan.against["blocked"].startswith("score biased may look at positions, so it must get all queries at once")
+    assert plan.against["blocked"].startswith("score biased may look at positions, so it needs all queries at once")
 
 
 def test_blocked_refuses_a_function_that_may_look_at_positions():

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from jumok.cli.usage import with_options
 from support.commands import RECIPE, jumok, write
 from support.refusals import names, refused, train
 
@@ -91,3 +92,17 @@ def test_an_option_that_resembles_none_is_answered_without_a_guess():
     for command in ("look", "align", "evaluate"):
         said = f"jumok: there is no option --format; see jumok {command} --help\n"
         assert jumok(command, "--format", "json").err == said
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("`by_length=` needs a text", "--by-length needs a text"),
+        ("`kind=decoder` is for maps", "--kind decoder is for maps"),
+        ("align words: `tokens=False`", "align words: --words"),
+        ("`model=` or `languages=`", "MODEL or --from or --to"),
+        ("mbr=True and `jumok train`", "mbr=True and `jumok train`"),
+    ],
+)
+def test_arguments_in_messages_of_the_library_are_shown_as_options(message, shown):
+    assert with_options(message) == shown

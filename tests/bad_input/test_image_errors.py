@@ -221,6 +221,30 @@ def test_a_recipe_that_cannot_work_says_why(tables, facts):
         make_recipe({"images": {"scenes": "en"}} | tables)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"tokenizer": {"shared": True, "model": "own.model"}},
+        {"tokenizer": {"source_kind": "char"}},
+        {"tokenizer": {"source_form": "jamo"}},
+        {"tokenizer": {"sampling": 0.1}},
+        {"tokenizer": {"edits": True}},
+        {"decoder": {"kind": "rnn", "vectors": "words.vec"}},
+        {"decoding": {"samples": 5}},
+        {"decoding": {"mbr": True}},
+        {"decoding": {"top_k": 3}},
+        {"decoding": {"max_source": 9}},
+        {"decoding": {"engine": "ctranslate2"}},
+        {"decoding": {"precision": "int8"}},
+    ],
+    ids=lambda tables: ".".join([*tables, list(*tables.values())[-1]]),
+)
+def test_a_setting_without_effect_on_captions_is_refused(setting):
+    ((section, table),) = setting.items()
+    with refuses(ConfigError, f"{section}.{list(table)[-1]} = ", "applies only to translation, not to captions"):
+        make_recipe({"images": {"scenes": "en"}} | setting)
+
+
 def test_a_caption_must_find_its_positions():
     decoder = {"kind": "transformer", "positions": "learned", "longest": 40}
     with refuses(ConfigError, "decoder.longest = 40", "images.max_length = 40"):
@@ -336,6 +360,13 @@ def test_a_captioner_wants_a_list_of_images(model):
     ):
         with refuses(ArgumentError, facts):
             call()
+
+
+@pytest.mark.parametrize("setting", [{"samples": 5}, {"mbr": True}, {"seed": 3}, {"precision": "int8"}])
+def test_a_caption_refuses_settings_that_have_no_effect_on_it(model, setting):
+    ((name, _),) = setting.items()
+    with refuses(ConfigError, f"decoding.{name} = ", "applies only to translation, not to captions"):
+        CAPTIONING.load(model).caption([np.zeros((16, 16, 3), np.uint8)], **setting)
 
 
 def test_test_images_that_have_gone_must_be_named(files, tmp_path):

@@ -125,5 +125,5 @@ def test_a_layer_without_numbers_gives_shapes():
 
 
 def test_a_size_that_is_not_a_positive_integer_is_told_what_is_wanted():
-    with pytest.raises(ArgumentError, match=r"^width = 4.0; wanted an integer, at least 1$"):
+    with pytest.raises(ArgumentError, match=r"^width = 4.0 must be an integer of at least 1$"):
         AddedPositions(width=4.0)

@@ -109,7 +109,7 @@ def test_a_whole_mask_of_a_size_that_cannot_be():
         ({"queries": -1, "keys": 3}, "queries = -1"),
         ({"queries": 2, "keys": "3"}, "keys = '3'"),
         ({"queries": 2, "keys": None}, "keys = None"),
-        ({"queries": 2, "keys": 3, "lead": (2, -1)}, "lead[1] = -1; wanted at least 0"),
+        ({"queries": 2, "keys": 3, "lead": (2, -1)}, "lead[1] = -1 must be at least 0"),
     ):
         for function in (whole, lambda mask, **sizes: to_torch_mask(mask, true_means="hidden", **sizes)):
             with raises(fact):

@@ -201,7 +201,7 @@ def test_mistakes_before_serving(reverser, tmp_path):
     for name in ("http://example.org", "example.org:80", "*", ""):
         names(fails(reverser, "--allow-host", name), "host name")
     names(fails(reverser, "--trust-proxy", "proxy.example.org"), "proxy.example.org", "IP address")
-    names(fails(reverser, "--max-queue", 3), "no room")
+    names(fails(reverser, "--max-queue", 3), "--max-queue 3 is below --max-texts 64; raise --max-queue")
     if sys.platform != "darwin":
         names(fails(reverser, "--device", "cuda"), "no GPU")
     said = fails(reverser, "--host", "192.0.2.1")  # reserved for documents, nobody's

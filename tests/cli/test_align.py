@@ -138,7 +138,7 @@ def test_a_model_of_letters_aligns_them_and_says_so(reverser, tmp_path):
         assert [at for _, at in sorted(row["links"], key=lambda link: link[1])] == list(range(size))
         backwards = sum(one == size - 1 - other for one, other in row["links"])
         assert backwards >= size - 1
-    note = "the numbers count tokens, from 0: letters of the source, letters of the target; --words counts words\n"
+    note = "links are between tokens (source: characters, target: characters); --words gives links between words\n"
     assert done.err.count(note) == 1
     words = well("align", reverser, "--words", "--source", pairs)
     assert words.out == "0-0\n\n0-0\n"
@@ -155,7 +155,7 @@ def test_two_directions_with_other_tokens_align_words_only(reverser, tmp_path):
     pairs = write(tmp_path / "pairs.tsv", "12\t21\n")
     done = jumok("align", reverser, "--source", pairs, "--reverse", BUNDLED)
     assert done.code == 1
-    assert done.err.splitlines()[-1].endswith("cut texts into different tokens; align words instead: --words")
+    assert done.err.splitlines()[-1].endswith("cut texts into different tokens; align words: --words")
     assert well("align", reverser, "--source", pairs, "--reverse", BUNDLED, "--words").code == 0
 
 

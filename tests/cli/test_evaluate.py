@@ -287,9 +287,9 @@ def test_by_length_counts_every_sentence_once(files):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "give either a MODEL"),
-        (["--reference", "ref"], "give either a MODEL to test or --output"),
-        (["model", "--output", "out", "--reference", "ref"], "give either a MODEL"),
+        ([], "give either MODEL"),
+        (["--reference", "ref"], "give either MODEL to test or --output"),
+        (["model", "--output", "out", "--reference", "ref"], "give either MODEL"),
         (["model", "--reference", "ref"], "there is no model folder model"),
         (["--output", "out", "--reference", "ref", "--by-length"], "--source is missing"),
         (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; choose from bleu,"),

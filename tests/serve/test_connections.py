@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from jumok.serve.connections import Connection, connection_to_close, possible_connections
-from jumok.serve.run import MAX_REPEATS, PERIOD, RepeatFilter
+from jumok.serve.server import MAX_REPEATS, PERIOD, RepeatFilter
 from support.serving import JSON, Live, busy, serving, until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -114,7 +114,7 @@ def test_the_client_with_the_most_connections_loses_one_silent_ones_first():
 
 @pytest.mark.slow
 def test_a_client_that_does_not_read_its_answer_is_given_up(reverser, monkeypatch):
-    monkeypatch.setattr("jumok.serve.run.SENDING_SECONDS", 0.1)
+    monkeypatch.setattr("jumok.serve.server.SENDING_SECONDS", 0.1)
     with serving({"reverser": reverser}, seconds=0.2) as live, connect(live) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         page = b"GET /web/attention.js HTTP/1.1\r\nHost: localhost\r\n\r\n"

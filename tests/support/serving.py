@@ -66,7 +66,7 @@ def serving(
 
     from jumok.serve.app import create_app
     from jumok.serve.models import load_models
-    from jumok.serve.run import listen, server_config
+    from jumok.serve.server import listen, server_config
     from jumok.serve.service import Limits, Service
 
     batching = {name: options.pop(name) for name in ("batch_tokens", "window") if name in options}

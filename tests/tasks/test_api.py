@@ -124,7 +124,7 @@ def test_outputs_of_any_program_are_evaluated_and_compared_by_name(digits):
 
 def test_what_to_evaluate_is_a_model_or_outputs(reverser, digits):
     for model, output in ((None, None), (reverser, digits["source"])):
-        with pytest.raises(ArgumentError, match="either a MODEL"):
+        with pytest.raises(ArgumentError, match="either `model=`"):
             jumok.evaluate(model, output=output, **digits)
 
 
@@ -154,6 +154,22 @@ def test_a_wrong_option_of_evaluation_is_refused(reverser):
         jumok.evaluate(reverser, source=["1 2"], reference="digits.txt")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "give either `model=` to test or `output=`"),
+        ({"output": "out.txt", "task": jumok.tasks.TRANSLATION}, "`task=` is for one model"),
+        ({"output": "out.txt", "report": "notes.txt"}, "`report=notes.txt` must end in .html"),
+        ({"output": "out.txt", "kind": "decoder"}, "`kind=decoder` is for the maps of a report"),
+    ],
+)
+def test_errors_in_python_name_its_arguments_and_no_options(options, message):
+    with pytest.raises(ArgumentError) as raised:
+        jumok.evaluate(**options)
+    assert message in str(raised.value)
+    assert "--" not in str(raised.value)
+
+
 def test_an_unknown_option_of_alignment_names_the_nearest():
     with pytest.raises(ArgumentError, match=r"symetrise is not an option of align.*symmetrise"):
         jumok.align([("1", "1")], symetrise="product")
@@ -164,7 +180,7 @@ def test_a_wrong_option_of_alignment_is_refused_before_the_pairs_are_read():
         raise AssertionError
         yield
 
-    with pytest.raises(ArgumentError, match="--links needs a model"):
+    with pytest.raises(ArgumentError, match="`links=` needs a model"):
         jumok.align(pairs(), links="mutual")
     with pytest.raises(ArgumentError, match="heads is not an option of align; did you mean head"):
         jumok.align(pairs(), "runs/x", heads=2)

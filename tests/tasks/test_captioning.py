@@ -9,6 +9,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.errors import DataError
 from jumok.images.encoder import GridEncoderConfig
 from jumok.images.scenes import scene
 from jumok.tasks import CAPTIONING, load_trained
@@ -90,6 +91,15 @@ def test_one_file_that_is_no_image_costs_the_others_nothing(model, pictures):
     assert done.code == 1
     assert "broken.png" in done.err
     assert len(done.out.splitlines()) == 3
+
+
+def test_images_that_cannot_be_read_are_skipped_if_asked(model, pictures):
+    (pictures / "broken.png").write_bytes(b"no image")
+    captioner, files, errors = CAPTIONING.load(model), [pictures / f"{name}.png" for name in ("0", "broken", "1")], []
+    assert [caption.image for caption in captioner.stream(files, skip=errors.append)] == [str(files[0]), str(files[2])]
+    assert "broken.png" in str(*errors)
+    with pytest.raises(DataError, match=r"broken\.png"):
+        captioner.caption(files)
 
 
 def test_json_has_scores_and_the_n_best(model, pictures):

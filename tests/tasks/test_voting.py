@@ -93,5 +93,5 @@ def test_they_translate_on_the_command_line_and_the_map_is_that_of_the_first(fol
 def test_samples_and_minimum_risk_are_refused(folders):
     voting = jumok.load(folders, device="cpu")
     for settings in ({"samples": 2}, {"mbr": True}):
-        with pytest.raises(ArgumentError, match="vote on what beam search finds; leave out --sample"):
+        with pytest.raises(ArgumentError, match="vote on what beam search finds; leave out `samples=` and `mbr=`"):
             voting.translate(["tax"], **settings)

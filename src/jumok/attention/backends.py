@@ -70,14 +70,14 @@ def choose(call: AttentionCall, backend: str = "auto") -> Plan:
         raise ArgumentError(f"backend must be auto or one of {', '.join(NAMES)}, but it is {backend!r}")
     if backend in OBSTACLES and (obstacle := _obstacle(backend, call)) is not None:
         raise BackendError(
-            f'backend "{backend}" was asked for, but {obstacle}; "auto" would run "{_fastest(call).backend}"'
+            f'backend "{backend}" cannot run this call: {obstacle}; "auto" would run "{_fastest(call).backend}"'
         )
     tiled = backend == "blocked" and why_no_tiles(call.score, call.query) is None
     return Plan(backend, "asked for by name", {}, tiled, backend == "sdpa" and _can_repair(call))
 
 
 def _fastest(call: AttentionCall) -> Plan:
-    direct = "it is computed as the equation is written, all rows at once"
+    direct = "computed as the equation is written, all rows at once"
     repaired = _can_repair(call)
     names = _from_the_fastest(call, repaired)
     if tracing.in_transform():
@@ -204,7 +204,7 @@ def _why_not_flash(call: AttentionCall) -> str | None:
         return "its kernels cannot call a function of the caller"
     widest = max(call.key.shape[-1], call.value.shape[-1])
     if widest > MOST_FEATURES:
-        return f"it takes heads of up to {MOST_FEATURES} features and these have {widest}"
+        return f"takes heads of up to {MOST_FEATURES} features, but these have {widest}"
     if any(tensor.shape[-2] * tensor.stride(-2) >= 2**31 for tensor in (call.query, call.key, call.value)):
         return "a sequence is too long for the 32-bit positions of its kernels"
     return None
@@ -214,15 +214,15 @@ def _why_not_flex(call: AttentionCall) -> str | None:
     if not isinstance(call.score, ModifiedDot) or call.score.change is None:
         return f"{call.score_name} has no function of the caller"
     if not (call.query.is_cuda and torch.compiler.is_compiling() and not tracing.is_exported()):
-        return "it runs inside torch.compile on a CUDA GPU"
+        return "runs only inside torch.compile on a CUDA GPU"
     if call.score.sinks is not None or call.dropout:
-        return "it takes neither sinks nor dropout"
+        return "takes neither sinks nor dropout"
     return _why_not_softmax(call)
 
 
 def _why_not_blocked(call: AttentionCall) -> str | None:
     if isinstance(call.score, Custom) and not isinstance(call.score, Positional):
-        return f"{call.score} may look at positions, so it must get all queries at once; positional(...) passes it them"
+        return f"{call.score} may look at positions, so it needs all queries at once; positional(...) passes positions"
     return None
 
 
@@ -241,7 +241,7 @@ REASONS = {
     "fused": "Triton kernels compute scores from shared exponentials; weights are rebuilt when asked for",
     "flex": "PyTorch's flex attention compiles the function into its kernel; weights are rebuilt when asked for",
     "tiled": "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient",
-    "blocked": "it is computed in blocks of rows, recomputed for the gradient",
+    "blocked": "computed in blocks of rows, recomputed for the gradient",
 }
 
 
@@ -264,7 +264,7 @@ def _can_repair(call: AttentionCall) -> bool:
 def _why_not_softmax(call: AttentionCall) -> str | None:
     """Why a kernel for softmax attention cannot run the call."""
     if call.normalise is not softmax:
-        return "it normalises by softmax only"
+        return "normalises by softmax only"
     if call.visible is not None and call.visible.scales_weights:
         return "a Gaussian window multiplies the weights after the softmax"
     return "there is nothing to compare" if call.pairs == 0 else None
@@ -275,7 +275,7 @@ def _why_blocks_do_not_help(call: AttentionCall, tiled: bool) -> str | None:
         name = getattr(call.normalise, "__name__", "of the caller")
         return f"normalise {name} is a function that may need to see every row at once"
     if tracing.is_symbolic(*call.query.shape, *call.key.shape):
-        return "it is for large calls, and the size of this call is not known yet"
+        return "for large calls only, and the size of this call is not known yet"
     if tiled:
         return _why_tiles_do_not_help(call)
     size = blocks.bytes_at_once(call)
@@ -283,14 +283,14 @@ def _why_blocks_do_not_help(call: AttentionCall, tiled: bool) -> str | None:
         return None
     # A compiler with symbolic sizes has no number to print.
     printed = "" if torch.compiler.is_compiling() else f", {_print_bytes(size)},"
-    return f"its largest tensor{printed} is small enough to build at once"
+    return f"the largest tensor{printed} is small enough to build at once"
 
 
 def _why_tiles_do_not_help(call: AttentionCall) -> str | None:
     if call.pairs * call.planes <= FEW_FEATURES:
-        return "it computes tanh in tiles, which takes longer for a call this small"
+        return "too small for tiles to pay off"
     if 1 in (call.tile.height, call.tile.keys):
-        return "it computes tanh from shared exponentials, and with one query or one key no pairs share one"
+        return "computes tanh from shared exponentials, but with one query or one key no pairs share one"
     return None
 
 
@@ -314,9 +314,9 @@ def why_no_tiles(score: Score, query: Tensor) -> str | None:
 def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why Triton kernels cannot run on tensors of this device and dtype; None if they can."""
     if not (device.type == "cuda" or (device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")):
-        return f"it runs on a CUDA GPU and query is on {device}"
+        return f"needs a CUDA GPU, but query is on {device}"
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return f"it takes float32, bfloat16 and float16 and query is {dtype}"
+        return f"takes float32, bfloat16 and float16, but query is {dtype}"
     if not HAS_TRITON:
         return "Triton is not installed; pip install triton"
     if device.type == "cuda" and not _is_ampere(device):

@@ -16,7 +16,7 @@ def check_sizes(*, least: int = 1, **sizes: Any) -> tuple[int, ...]:
     for name, size in sizes.items():
         integer = isinstance(size, Integral) and not isinstance(size, bool)
         if not integer or size < least:
-            raise ArgumentError(f"{name} = {size!r}; wanted {'' if integer else 'an integer, '}at least {least}")
+            raise ArgumentError(f"{name} = {size!r} must be {'' if integer else 'an integer of '}at least {least}")
     return tuple(int(size) for size in sizes.values())
 
 
@@ -29,13 +29,13 @@ def check_probabilities(**probabilities: Any) -> None:
     """Check that every dropout probability is at least 0 and below 1."""
     for name, probability in probabilities.items():
         if isinstance(probability, bool) or not (isinstance(probability, Real) and 0 <= float(probability) < 1):
-            raise ArgumentError(f"{name} = {probability!r}; wanted at least 0 and below 1")
+            raise ArgumentError(f"{name} = {probability!r} must be at least 0 and below 1")
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Check that a setting is one of its choices."""
     if value not in choices:
-        raise ArgumentError(f"{name} = {value!r}; wanted one of {', '.join(choices)}")
+        raise ArgumentError(f"{name} = {value!r} must be one of {', '.join(choices)}")
 
 
 def as_integer(name: str, number: Any) -> int:

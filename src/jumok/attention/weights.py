@@ -143,7 +143,7 @@ class Weights:
         """The k largest weights of each row and their keys, largest first."""
         k, keys = as_integer("k", k), self.call.key.shape[-2]
         if not 0 < k <= keys:
-            raise ArgumentError(f"k = {k}; wanted 1 to {keys}, the number of keys")
+            raise ArgumentError(f"k = {k} must be from 1 to {keys}, the number of keys")
         weights, positions = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
         return torch.cat(weights, -2), torch.cat(positions, -2)
 

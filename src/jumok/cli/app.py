@@ -12,7 +12,7 @@ from typer.main import get_command
 from jumok import __version__
 from jumok.cli import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
-from jumok.cli.usage import Command, CommandGroup, UsageError, is_help, usage_line
+from jumok.cli.usage import Command, CommandGroup, UsageError, is_help, usage_line, with_options
 from jumok.errors import JumokError
 from jumok.screen import prints_messages, to_screen
 
@@ -118,7 +118,7 @@ def run() -> None:
             print(f"jumok: {usage_line(error)}", file=sys.stderr)
         sys.exit(2)
     except JumokError as error:
-        print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
+        print(indent(f"jumok: {with_options(str(error))}", 7 * " ").strip(), file=sys.stderr)
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in OUT_OF_MEMORY):

@@ -81,7 +81,7 @@ def backtranslate(
         steps = library.back_translation.back_translate(translator, texts, out, **settings)
         done = next(steps)
         if done.lines:
-            say(f"going on after line {done.lines:,}")
+            say(f"resuming after line {done.lines:,}")
         for done in steps:  # noqa: B007
             pass
     say(f'{done.report}; {out} is for a recipe: [[data.mix]] with pairs = "{out}" (docs/fine_tuning.md)')

@@ -31,25 +31,18 @@ def caption(
     """Caption images: one line per image, with its file name and its caption."""
     files = list(_files(images))
     captioner = task_or(library.tasks.CAPTIONING, task).load(model, device=device)
-    readable = _readable(files, captioner) if len(files) > 1 else files
-    captions = captioner.stream(readable, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
-    for result in progress(captions, "captioning", len(readable)):
+    unread: list[DataError] = []
+
+    def skip(error: DataError) -> None:
+        say(str(error))
+        unread.append(error)
+
+    settings = {"beam": beam, "max_length": max_length, "no_repeat": no_repeat}
+    captions = captioner.stream(files, n_best=n_best, skip=skip if len(files) > 1 else None, **settings)
+    for result in progress(captions, "captioning", len(files)):
         _print(result, json)
-    if len(readable) < len(files):
-        unread = len(files) - len(readable)
-        raise DataError(f"{unread} of {len(files)} images could not be read; the messages above say why")
-
-
-def _readable(files: list[Path], captioner: "jumok.Captioner") -> list[Path]:
-    """The files that can be read as images; a message says what is wrong with each of the others."""
-    readable = []
-    for file in files:
-        try:
-            captioner.model_image(file)
-            readable.append(file)
-        except DataError as error:
-            say(str(error))
-    return readable
+    if unread:
+        raise DataError(f"{len(unread)} of {len(files)} images could not be read; the messages above say why")
 
 
 def _print(result: "jumok.Caption", json: bool) -> None:

@@ -98,7 +98,7 @@ def gradient(
     joined: Joined = "1",
     ends: Annotated[
         Literal["both", "last"],
-        Option(help="Where encoders end: both for bidirectional ones, last for those that read forwards only."),
+        Option(help="Ends of the source to measure from: both (bidirectional encoders) or last (unidirectional)."),
     ] = "both",
     shortest: Annotated[int, Option(min=1, help="Use only sources of at least this many tokens.")] = 20,
     sentences: Annotated[int, Option(min=1, help="Use at most this many sentences, from the first one on.")] = 500,

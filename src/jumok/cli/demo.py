@@ -54,7 +54,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _regression(out: Path, json: bool) -> dict[str, Any]:
-    say("1. the oldest forms of attention: fitting and drawing ...")
+    say("1. kernel regression and a soft database: fitting and drawing ...")
     try:
         results = library.demo.demonstrate_regression(out)
     except MissingExtraError as error:

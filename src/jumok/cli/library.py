@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from jumok.data import terms as terms
     from jumok.data import word_links as word_links
     from jumok.exchange import convert as convert
+    from jumok.serve import app as app
+    from jumok.serve import guard as guard
+    from jumok.serve import models as models
+    from jumok.serve import server as server
+    from jumok.serve import service as service
     from jumok.tasks import alignment as alignment
     from jumok.tasks import average as average
     from jumok.tasks import back_translation as back_translation
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from jumok.tasks import map_source as map_source
     from jumok.tasks import run as run
     from jumok.tasks import translation_scores as translation_scores
+    from jumok.tasks import translation_warnings as translation_warnings
 else:
     data = LazyModule("jumok.data")
     model_folder = LazyModule("jumok.model_folder")
@@ -53,6 +59,11 @@ else:
     terms = LazyModule("jumok.data.terms")
     word_links = LazyModule("jumok.data.word_links")
     convert = LazyModule("jumok.exchange.convert")
+    app = LazyModule("jumok.serve.app")
+    guard = LazyModule("jumok.serve.guard")
+    models = LazyModule("jumok.serve.models")
+    server = LazyModule("jumok.serve.server")
+    service = LazyModule("jumok.serve.service")
     alignment = LazyModule("jumok.tasks.alignment")
     average = LazyModule("jumok.tasks.average")
     back_translation = LazyModule("jumok.tasks.back_translation")
@@ -63,3 +74,4 @@ else:
     map_source = LazyModule("jumok.tasks.map_source")
     run = LazyModule("jumok.tasks.run")
     translation_scores = LazyModule("jumok.tasks.translation_scores")
+    translation_warnings = LazyModule("jumok.tasks.translation_warnings")

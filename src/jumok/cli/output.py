@@ -9,13 +9,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from jumok.cli.usage import with_options
 from jumok.errors import JumokError
 from jumok.screen import to_screen
 
 
 def say(message: str) -> None:
     """Print one line to standard error."""
-    to_screen(message)
+    to_screen(with_options(message))
 
 
 def print_json(value: Any) -> None:

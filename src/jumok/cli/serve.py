@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from jumok.cli import library
 from jumok.cli.arguments import Device, TaskFile, decoding_option, model_or_bundled, named_paths, own_task
 from jumok.cli.output import say
 from jumok.errors import ArgumentError, MissingExtraError
@@ -56,15 +57,9 @@ def serve(
             raise MissingExtraError(package, "serve", "the server")
     if api_key == "":
         raise ArgumentError("the API key is empty; give one, or leave out --api-key and JUMOK_API_KEY")
-    from jumok.serve.app import create_app
-    from jumok.serve.guard import checked_host, checked_proxy
-    from jumok.serve.models import load_models
-    from jumok.serve.run import listen, run, server_config
-    from jumok.serve.service import Limits, Service
-
-    hosts = [checked_host(name) for name in allow_host or ()]
-    proxies = [checked_proxy(address) for address in trust_proxy or ()]
-    limits = Limits(
+    hosts = [library.guard.checked_host(name) for name in allow_host or ()]
+    proxies = [library.guard.checked_proxy(address) for address in trust_proxy or ()]
+    limits = library.service.Limits(
         body_bytes=max_bytes,
         image_bytes=max_image_bytes,
         texts=max_texts,
@@ -75,12 +70,12 @@ def serve(
     )
     folders = dict(named_paths(models or [str(model_or_bundled(None))]))
     own = own_task(task, models=len(folders))
-    with listen(host, port) as listening:
-        loaded = load_models(folders, device=device, task=own)
-        service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
-        app = create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
-        config = server_config(app, seconds=max_seconds, connections=max_connections, proxies=proxies)
-        run(config, listening, ready=lambda: _greet(listening, list(loaded), api_key))
+    with library.server.listen(host, port) as listening:
+        loaded = library.models.load_models(folders, device=device, task=own)
+        service = library.service.Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
+        app = library.app.create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
+        config = library.server.server_config(app, seconds=max_seconds, connections=max_connections, proxies=proxies)
+        library.server.run(config, listening, ready=lambda: _greet(listening, list(loaded), api_key))
 
 
 def _greet(listening: socket, names: list[str], key: str | None) -> None:

@@ -1,8 +1,7 @@
 """`jumok translate`: standard input to standard output, one text per line."""
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from os.path import exists, isdir, isfile
 from pathlib import Path
 from re import fullmatch
@@ -125,7 +124,7 @@ def translate(
             translations = translator.stream(read_lines(source), chunk=batch, **settings)
         if is_typed(source):
             say("type a text and press Enter; Ctrl-D ends")
-        warnings = Warnings()
+        warnings = library.translation_warnings.WarningSummary(say)
         lines = bars(translations, "translating") if with_bars else translations
         for number, translation in enumerate(lines, start=1):
             if attention is not None and translation.pieces:
@@ -145,33 +144,6 @@ def _models_and_file(arguments: list[str]) -> tuple[list[Path], str | None]:
     if len(arguments) > 1 and not isdir(arguments[-1]):
         return [Path(folder) for folder in arguments[:-1]], arguments[-1]
     return [Path(folder) for folder in arguments], None
-
-
-class Warnings:
-    """Reports doubtful translations: the first of each kind in full, and the number of all at the end."""
-
-    def __init__(self) -> None:
-        self.lines: Counter[str] = Counter()
-
-    def add(self, number: int, warnings: Mapping[Any, str]) -> None:
-        """Count the warnings of a line."""
-        for kind, message in warnings.items():
-            if not self.lines[kind]:
-                say(f"line {number}: {message}")
-            self.lines[kind] += 1
-
-    def summarise(self) -> None:
-        """Report how many lines had each kind of warning, if there were several."""
-        problems = {
-            "length": "are longer than the model was trained on",
-            "words": "have many words unknown to the model",
-            "tag": "begin with a tag that was translated as text",
-            "output": "were translated into mostly unknown tokens",
-            "terms": "need terms that the model cannot write",
-        }
-        for kind, lines in self.lines.items():
-            if lines > 1:
-                say(f"in all, {lines:,} lines {problems[kind]}")
 
 
 def _show_group(bars: ProgressBars) -> Callable[[range, float], None]:

@@ -1,4 +1,4 @@
-"""Usage errors as one line: what was wrong, the value seen, and where the valid ones are listed."""
+"""Messages of the command line: usage errors as one line, and the names of options in errors of the library."""
 
 import json
 import re
@@ -17,6 +17,16 @@ UsageError: type[Exception] = BadParameter.__bases__[0]
 
 NUMBERS = {int: "a whole number", float: "a number"}
 LONGEST_VALUE = 60
+OPTION_NAMES = {
+    "model": "MODEL",
+    "languages": "--from or --to",
+    "samples": "--sample",
+    "dev": "--dev-source",
+    "queue": "--max-queue",
+    "texts": "--max-texts",
+    "tokens=False": "--words",
+}
+"""Options and arguments that are not called like those of Python that they stand for."""
 
 
 class Command(TyperCommand):
@@ -52,6 +62,18 @@ def usage_line(error: Any) -> str:
     """The message for a command that typer refuses."""
     problem = " ".join(_problem(error).split())
     return f"{problem}{'' if problem.endswith('?') else ';'} see {_command(error)} --help"
+
+
+def with_options(message: str) -> str:
+    """A message of the library with arguments such as `kind=decoder` as options: --kind decoder."""
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        if known := OPTION_NAMES.get(f"{name}={value}"):
+            return known
+        return f"{OPTION_NAMES.get(name) or '--' + name.replace('_', '-')} {value}".rstrip()
+
+    return re.sub("`([a-z_]+)=([^`]*)`", option, message)
 
 
 def is_help(error: Any) -> bool:

@@ -167,7 +167,7 @@ def edge_softmax(
     """
     if scores.ndim != 2 or target.shape != scores.shape[:1]:
         raise ArgumentError(
-            f"scores is {list(scores.shape)} and target is {list(target.shape)}; expected [edge, head] and [edge]"
+            f"scores is {list(scores.shape)} and target is {list(target.shape)}; they must be [edge, head] and [edge]"
         )
     weights = _apply(_EdgeSoftmax, _at_least_float32(scores), target.long(), nodes)
     return weights.to(scores.dtype)
@@ -183,7 +183,7 @@ def mix_edges(
     if len(weights) != edge_index.shape[-1] or weights.shape[1:] != values.shape[1:2]:
         raise ArgumentError(
             f"weights is {list(weights.shape)}, values {list(values.shape)} and edge_index {list(edge_index.shape)}; "
-            "expected [edge, head], [source, head, dim] and [2, edge]"
+            "they must be [edge, head], [source, head, dim] and [2, edge]"
         )
     precision = torch.promote_types(_at_least_float32(weights).dtype, _at_least_float32(values).dtype)
     mixed = _apply(_Mix, weights.to(precision), values.to(precision), *edge_index, nodes)

@@ -439,7 +439,7 @@ def _check_graph(
 ) -> None:
     """Refuse what PyTorch would take silently or explain badly, and edges between nodes that do not exist."""
     if len(x.shape) != 2 or x.shape[1] != in_width:
-        raise ArgumentError(f"x is {list(x.shape)}; expected [node, in_width] with in_width = {in_width}")
+        raise ArgumentError(f"x is {list(x.shape)}; it must be [node, in_width] with in_width = {in_width}")
     if isinstance(edge_index, SortedEdges):  # its numbers were checked when it was sorted
         if edge_index.nodes != x.shape[0]:
             raise ArgumentError(f"edge_index was sorted for {edge_index.nodes} nodes, but x has {x.shape[0]}")
@@ -447,9 +447,11 @@ def _check_graph(
         return
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         hint = "; transpose it" if edge_index.ndim == 2 and edge_index.shape[1] == 2 else ""
-        raise ArgumentError(f"edge_index is {list(edge_index.shape)}; expected [2, edge]: sources, then targets{hint}")
+        raise ArgumentError(
+            f"edge_index is {list(edge_index.shape)}; it must be [2, edge]: sources, then targets{hint}"
+        )
     if edge_index.dtype not in (torch.int64, torch.int32):
-        raise ArgumentError(f"edge_index holds {edge_index.dtype}; expected torch.int64 or torch.int32")
+        raise ArgumentError(f"edge_index holds {edge_index.dtype}; it must be torch.int64 or torch.int32")
     if edge_index.device != x.device:
         raise ArgumentError(f"edge_index is on {edge_index.device} but x is on {x.device}; move one to the other")
     _check_features(edge_features, edge_index, edge_width)
@@ -466,6 +468,6 @@ def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width
         return
     wanted = [edge_index.shape[1], edge_width]
     if edge_features is None:
-        raise ArgumentError(f"edge_features is missing: edge_width = {edge_width}, so expected {wanted}")
+        raise ArgumentError(f"edge_features is missing: edge_width = {edge_width}, so it must be {wanted}")
     if list(edge_features.shape) != wanted:
-        raise ArgumentError(f"edge_features is {list(edge_features.shape)}; expected [edge, edge_width] = {wanted}")
+        raise ArgumentError(f"edge_features is {list(edge_features.shape)}; it must be [edge, edge_width] = {wanted}")

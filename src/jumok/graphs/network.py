@@ -166,7 +166,9 @@ class GraphAttentionNetwork(nn.Module):
         `hops`, one per layer, cut a sampled neighbourhood to what the layer needs; the nodes to classify come first.
         """
         if hops and len(hops) != len(self.layers):
-            raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; expected one per layer")
+            raise ArgumentError(
+                f"hops has {len(hops)} entries for {len(self.layers)} layers; there must be one per layer"
+            )
         attention = []
         x = self._drop_nodes(x)
         if self.input_layer is not None:
@@ -255,5 +257,5 @@ def _membership(graph: Tensor | None, graphs: int | None, nodes: int) -> tuple[T
     if graph is None:
         raise ArgumentError("graph is missing: a network with pooling needs the number of every node's graph")
     if graph.shape != (nodes,):
-        raise ArgumentError(f"graph is {list(graph.shape)}; expected one number for each of the {nodes} nodes")
+        raise ArgumentError(f"graph is {list(graph.shape)}; it must be one number for each of the {nodes} nodes")
     return graph, graphs if graphs is not None else int(graph.max()) + 1 if nodes else 0

@@ -150,8 +150,8 @@ class GridEncoder(ImageEncoder):
         cells = -(-side // network.shrinks)
         if cells < 2:
             raise ConfigError(
-                f"images.size = {side} leaves a single region, because the network's are {network.shrinks} pixels a "
-                f"side; expected at least {network.shrinks + 1}, or fewer stages"
+                f"images.size = {side} gives one region (a region is {network.shrinks} × {network.shrinks} pixels); "
+                f"set images.size = {network.shrinks + 1} or more, or use fewer stages"
             )
         # Region i is around pixel i · shrinks: padding by half the size centres every convolution on a pixel it keeps.
         super().__init__(config, side=side, grid=(cells, cells), centres=(0.5 / side, network.shrinks / side))

@@ -85,12 +85,12 @@ def _fill_unknown(vectors: Tensor) -> Tensor:
 def _check_vectors(vectors: Tensor, vocabulary: int) -> None:
     if vectors.ndim != 2 or len(vectors) != vocabulary or not vectors.is_floating_point():
         raise ArgumentError(
-            f"vectors is {list(vectors.shape)} of {vectors.dtype}; wanted floats [vocabulary, vector_width] "
+            f"vectors is {list(vectors.shape)} of {vectors.dtype}; it must be floats [vocabulary, vector_width] "
             f"with vocabulary = {vocabulary}"
         )
     broken = ~vectors.isfinite().all(-1) & ~vectors.isnan().all(-1)
     if broken.any():
         raise ArgumentError(
-            f"vectors[{int(broken.nonzero()[0])}] holds NaN or infinity; wanted finite numbers, or a row of NaN "
+            f"vectors[{int(broken.nonzero()[0])}] holds NaN or infinity; a row must be finite numbers, or all NaN "
             "for a word without a vector"
         )

@@ -49,7 +49,7 @@ class ConcatenatedPositions(nn.Module):
         width, position_width = check_sizes(width=width, position_width=position_width)
         if position_width >= width:
             raise ArgumentError(
-                f"position_width = {position_width} must leave room for the token: wanted 1 to width - 1 = {width - 1}"
+                f"position_width = {position_width} must be 1 to width - 1 = {width - 1}, to leave room for the token"
             )
         self.position_width, self.token_width = position_width, width - position_width
 
@@ -90,7 +90,7 @@ class RotaryPositions(nn.Module):
         super().__init__()
         (self.head_dim,) = check_sizes(head_dim=head_dim)
         if not isinstance(base, Real) or not 0 < base < float("inf"):
-            raise ArgumentError(f"base = {base!r}; wanted a finite number greater than 0")
+            raise ArgumentError(f"base = {base!r} must be a finite number greater than 0")
         self.base: float = float(base)
 
     def forward(
@@ -124,7 +124,7 @@ def _positions(x: Tensor, start: Start) -> Tensor:
     batch = len(x) if x.ndim > 2 else None
     if start.is_floating_point() or list(start.shape) not in ([batch], [batch, time]):
         wanted = "an int" if batch is None else f"an int, [{batch}] (batch) or [{batch}, {time}] (batch, time)"
-        raise ArgumentError(f"start is {list(start.shape)} of {start.dtype} for x {list(x.shape)}; wanted {wanted}")
+        raise ArgumentError(f"start is {list(start.shape)} of {start.dtype} for x {list(x.shape)}; it must be {wanted}")
     positions = start.to(x.device)[:, None] + steps if start.ndim == 1 else start.to(x.device)
     return positions.view(len(x), *[1] * (x.ndim - 3), time)
 
@@ -140,4 +140,4 @@ def _check_longest(first: int, last: int, longest: int) -> None:
 def _check_width(x: Tensor, width: int) -> None:
     # PyTorch would broadcast a width of 1.
     if x.ndim < 2 or x.shape[-1] != width:
-        raise ArgumentError(f"x is {list(x.shape)}; wanted [..., time, {width}]")
+        raise ArgumentError(f"x is {list(x.shape)}; it must be [..., time, {width}]")

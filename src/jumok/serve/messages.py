@@ -187,7 +187,7 @@ class Warning(Message):
         Field(
             description="`length`: a sentence is longer than the training data; `words`: most words are unknown; "
             "`tag`: a tag that the text begins with, such as `>>kor<<`, was translated as text; `output`: the "
-            "translation consists mostly of unknown tokens; `terms`: the vocabulary cannot write required terms."
+            "translation consists mostly of unknown tokens."
         ),
     ]
     message: str

@@ -1,4 +1,4 @@
-"""The models of a server: text generators such as translators and captioners, loaded once, known by name."""
+"""The models of a server: translators and captioners, loaded once, known by name."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy

@@ -53,7 +53,7 @@ class Limits:
             if not getattr(self, limit.name) > 0:
                 raise ConfigError(f"{limit.name} = {getattr(self, limit.name)} must be greater than 0")
         if self.texts > self.queue:
-            raise ConfigError(f"queue = {self.queue} has no room for one request of texts = {self.texts}")
+            raise ConfigError(f"`queue={self.queue}` is below `texts={self.texts}`; raise `queue=` or lower `texts=`")
 
     @property
     def image_body_bytes(self) -> int:

@@ -31,11 +31,8 @@ from jumok.tasks.translator import TrainedTranslator
 Development = tuple[Sequence[Pair], Sequence[Gold]]
 """Sentence pairs with gold links, on which to choose a layer and a head."""
 
-NAMES = {"char": "letters", "word": "words"}
+NAMES = {"char": "characters", "word": "words"}
 """What the tokens of a tokenizer are."""
-
-OPTION_NAMES = {"languages": "--from or --to", "dev": "--dev-source"}
-"""The options of `jumok align` that are not called like those of `align`."""
 
 
 class Alignment(NamedTuple):
@@ -121,23 +118,22 @@ def check_options(model: str | Path | None, options: Mapping[str, Any]) -> None:
         del given["tokens"]
     for name, values in (("links", Extraction), ("symmetrise", Join)):
         if name in given and given[name] not in get_args(values):
-            raise ArgumentError(f"--{name} {given[name]!r} is not one of {', '.join(get_args(values))}")
+            raise ArgumentError(f"`{name}={given[name]}` is not one of {', '.join(get_args(values))}")
     if model is None:
         if unused := next((name for name in given if name != "threshold"), None):
-            option = OPTION_NAMES.get(unused, f"--{unused}")
-            raise ArgumentError(f"{option} needs a model; name its folder first: jumok align MODEL {option} …")
+            raise ArgumentError(f"`{unused}=` needs a model; give its folder as `model=`, or leave `{unused}=` out")
         return
     by_product = given.get("symmetrise") == "product"
     if "symmetrise" in given and "reverse" not in given:
-        raise ArgumentError("--symmetrise combines two directions; name a model of the other one: --reverse FOLDER")
+        raise ArgumentError("`symmetrise=` combines two directions; name a model of the other one: `reverse=FOLDER`")
     if "links" in given and by_product:
-        raise ArgumentError("--links applies to one direction, but --symmetrise product joins both; leave it out")
+        raise ArgumentError("`links=` applies to one direction, but `symmetrise=product` joins both; leave it out")
     if "threshold" in given and given.get("links") != "threshold" and not by_product:
-        raise ArgumentError("--threshold applies only to --links threshold and --symmetrise product; leave it out")
+        raise ArgumentError("`threshold=` applies only to `links=threshold` and `symmetrise=product`; leave it out")
     if "reverse" in given and is_same_file(Path(model), Path(given["reverse"])):
         raise ArgumentError(
-            f"--reverse {given['reverse']} is the model itself, of the same direction; name one that was trained on "
-            "the same text with source and target exchanged, or leave --reverse out"
+            f"`reverse={given['reverse']}` is the model itself, of the same direction; name one that was trained on "
+            "the same text with source and target exchanged, or leave `reverse=` out"
         )
 
 
@@ -169,7 +165,7 @@ def make_aligner(
     if options.tokens is None:
         options = options._replace(tokens=forward.tokenizers.of_letters)
     if options.tokens:
-        say(f"the numbers count tokens, from 0: {_kinds_of_tokens(forward)}; --words counts words")
+        say(f"links are between tokens ({_kinds_of_tokens(forward)}); `tokens=False` gives links between words")
     if reverse is None:
         head = _choose(forward, options, _sample(pairs), dev, watch, tag)
         say(f"aligning with {head}")
@@ -179,7 +175,7 @@ def make_aligner(
         other = other.between(*options.languages[::-1])
     backward = other.trained
     if options.tokens and not _cut_alike(forward, backward):
-        raise ArgumentError(f"{model} and {reverse} cut texts into different tokens; align words instead: --words")
+        raise ArgumentError(f"{model} and {reverse} cut texts into different tokens; align words: `tokens=False`")
     heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch, tag)
     for folder, head in zip((model, reverse), heads, strict=True):
         say(f"aligning with {head} of {folder}")
@@ -295,9 +291,9 @@ def _aligner(trained: TrainedTranslator, head: AlignmentHead, options: Alignment
 
 
 def _kinds_of_tokens(trained: TrainedTranslator) -> str:
-    """Such as "letters of the source, words of the target"."""
+    """Such as "source: characters, target: words"."""
     source, target = (NAMES.get(side.kind, "subwords") for side in trained.tokenizers)
-    return f"{source} of the source, {target} of the target"
+    return f"source: {source}, target: {target}"
 
 
 def _cut_alike(forward: TrainedTranslator, backward: TrainedTranslator) -> bool:

@@ -1,6 +1,6 @@
 """A trained captioner: the object behind `jumok caption`, evaluation and the server."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -20,13 +20,13 @@ from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Hypothesis
 from jumok.decoding.config import with_settings
 from jumok.decoding.precision import search
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
 from jumok.images.encoder import ImageCaptioner
 from jumok.images.files import Pixels, kept_part, read_image, reduced
 from jumok.images.pairs import model_image
 from jumok.images.scenes import scene
 from jumok.images.store import to_tensor
-from jumok.tasks.recipes import CaptionRecipe
+from jumok.tasks.recipes import CaptionRecipe, check_captions
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 
 Picture = str | Path | Pixels
@@ -85,22 +85,39 @@ class Captioner(TextGenerator):
         return self.trained.tokenizer
 
     def caption(self, images: Iterable[Picture], *, n_best: int = 1, **settings: Any) -> list[Caption]:
-        """A caption for every image, in their order; `settings` are those of DecodingConfig, such as beam=5."""
+        """A caption for every image, in their order.
+
+        `settings` are those of beam search in DecodingConfig, such as beam=5; captions are not sampled.
+        """
         return list(self.stream(images, n_best=n_best, **settings))
 
-    def stream(self, images: Iterable[Picture], *, n_best: int = 1, **settings: Any) -> Iterator[Caption]:
-        """Like `caption`, a batch of images at a time."""
+    def stream(
+        self,
+        images: Iterable[Picture],
+        *,
+        n_best: int = 1,
+        skip: Callable[[DataError], object] | None = None,
+        **settings: Any,
+    ) -> Iterator[Caption]:
+        """Like `caption`, a batch of images at a time.
+
+        With `skip`, images that cannot be read are left out, and `skip` gets the error of each.
+        """
         if isinstance(images, str | Path | np.ndarray):
             raise ArgumentError("images must be a list of images, but it is one; write [image]")
         if not isinstance(images, Iterable):
             raise ArgumentError(f"images must be a list of images, but it is {type(images).__name__}")
         config = with_settings(self.decoding, n_best, **settings)
+        check_captions(config)
         images = iter(images)
         while batch := list(islice(images, self.batch)):
-            pixels = self._tensor([self.model_image(image) for image in batch])
+            read = [(image, pixels) for image in batch if (pixels := self._read(image, skip)) is not None]
+            if not read:
+                continue
+            inputs = self._tensor([pixels for _, pixels in read])
             wanted = 1 if n_best == 1 else None
-            results = search(self.trained.model, (pixels,), SPECIALS, config, n_best=wanted)
-            for image, hypotheses in zip(batch, results, strict=True):
+            results = search(self.trained.model, (inputs,), SPECIALS, config, n_best=wanted)
+            for (image, _), hypotheses in zip(read, results, strict=True):
                 yield self._caption(image, hypotheses, n_best)
 
     def attention(self, image: Picture, caption: str, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
@@ -174,6 +191,16 @@ class Captioner(TextGenerator):
         top, left, bottom, right = kept_part(height, width, self.trained.recipe.images.fit)
         part = top / height, left / width, bottom / height, right / width
         return ImageLayout(reduced(pixels, IMAGE_SIDE), *encoder.grid, part, encoder.centres)
+
+    def _read(self, image: Picture, skip: Callable[[DataError], object] | None) -> Pixels | None:
+        """The image as the model reads it; None if it cannot be read and `skip` has got the error."""
+        try:
+            return self.model_image(image)
+        except DataError as error:
+            if skip is None:
+                raise
+            skip(error)
+            return None
 
     def _tensor(self, images: Sequence[Pixels]) -> UInt8[Tensor, "batch 3 side side"]:
         return to_tensor(images).to(self.device)

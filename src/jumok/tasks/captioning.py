@@ -53,7 +53,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     own_sections = frozenset({"images", "augment"})
     model_sections: ClassVar = ("encoder", "decoder")
     trained = TrainedCaptioner
-    map_example = "image.jpg (a caption of your own is given with --target)"
+    map_example = "image.jpg"
     evaluation_options = frozenset({"source", "reference", "metrics", "tokenize", "lowercase", *DECODING, "save"})
     map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 

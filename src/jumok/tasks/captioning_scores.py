@@ -81,7 +81,7 @@ def scene_pointing(captioner: Captioner, *, watch: Watch = unwatched) -> Pointin
 def _test_images(config: ImagesConfig, images: str | None, captions: str | None) -> ImageSource:
     """The test images of the recipe, or others in files of the same form; all of those without a split column."""
     if (images is None) != (captions is None):
-        raise ArgumentError("--source (a folder or zip of images) and --reference (their captions) belong together")
+        raise ArgumentError("`source=` (a folder or zip of images) and `reference=` (their captions) belong together")
     if images is not None and captions is not None:
         config = replace(config, scenes="", path=images, captions=captions)
         if not config.split_column:
@@ -89,7 +89,7 @@ def _test_images(config: ImagesConfig, images: str | None, captions: str | None)
     elif config.path and not Path(config.path).exists():
         raise DataError(
             f"the images this model was trained on were in {config.path}, which is missing now; name the test images: "
-            "--source FOLDER --reference captions.tsv"
+            "`source=FOLDER` `reference=captions.tsv`"
         )
     source = read_split(config, "test")
     if not source.rows:

@@ -171,7 +171,7 @@ class CpuEngines:
         start_from, started = self.recipe.training.start_from, None
         if start_from and (started := read_shortlist(Path(start_from) / FILE, self.tokenizers)) is None:
             return None
-        to_screen(f"finding the likely translations of every word in {texts[0].parent}, once")
+        to_screen(f"creating the shortlist for int8 from {texts[0].parent} (only once)")
         try:
             shortlist = shortlist_of([Dataset(text) for text in texts], self.tokenizers)
         except (DataError, ValueError):

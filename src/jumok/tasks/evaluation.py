@@ -36,9 +36,9 @@ def evaluate(
     """
     folders = [] if model is None else [model] if isinstance(model, str | Path) else list(model)
     if (not folders) == (output is None):
-        raise ArgumentError("give either a MODEL to test or --output with outputs to score")
+        raise ArgumentError("give either `model=` to test or `output=` with outputs to score")
     if task is not None and len(folders) != 1:
-        raise ArgumentError("--task is for one model; leave it out with several, and with --output")
+        raise ArgumentError("`task=` is for one model; leave it out with several, and with `output=`")
     systems = {other: Path(path) for other, path in (compare or {}).items()}
     settings = _settings(systems, options)
     inputs = [*folders, output, settings.source, settings.reference, settings.terms, *systems.values()]
@@ -75,15 +75,15 @@ def _check_outputs(options: EvaluationOptions, inputs: Sequence[str | Path | Non
     """Refuse, before any work, files that cannot be written."""
     save, report = options.save, options.report
     if options.kind != "cross" and report is None:
-        raise ArgumentError(f"--kind {options.kind} is for the maps of a report; add --report report.html")
+        raise ArgumentError(f"`kind={options.kind}` is for the maps of a report; add `report=report.html`")
     if report is not None and report.suffix not in (".html", ".htm"):
-        raise ArgumentError(f"--report {report} must end in .html")
+        raise ArgumentError(f"`report={report}` must end in .html")
     if save is not None and save == report:
-        raise ArgumentError(f"--save and --report are both {save}; name two files")
+        raise ArgumentError(f"`save=` and `report=` are both {save}; name two files")
     _check_inputs_kept(options, inputs)
 
 
 def _check_inputs_kept(options: EvaluationOptions, inputs: Sequence[str | Path | None]) -> None:
     """Refuse outputs that would overwrite an input, and those that cannot be written."""
-    for option, path in (("--save", options.save), ("--report", options.report)):
+    for option, path in (("`save=`", options.save), ("`report=`", options.report)):
         check_output_path(option, path, inputs)

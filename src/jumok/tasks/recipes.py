@@ -21,7 +21,7 @@ from jumok.models.build import DecoderConfig, EncoderConfig
 from jumok.models.config import TextModelConfig
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.models.transformer.decoder import TransformerDecoderConfig
-from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings
 from jumok.training.config import Schedule, TrainingConfig
 from jumok.training.loss import GuidedAlignment, GuidedContext
 
@@ -131,6 +131,9 @@ class TranslationRecipe:
 ONE_SIDE = TokenizerConfig(shared=False)
 SHORT = DecodingConfig(max_length=60)
 """Defaults of captions where they differ from those of translations."""
+TRANSLATION_ONLY = {"model", "source_kind", "source_form", "sampling", "edits", "vectors", "max_source", "engine"}
+TRANSLATION_ONLY |= {"samples", "temperature", "top_k", "top_p", "seed", "mbr", "placeholders"}
+"""Settings of [tokenizer], [decoder] and [decoding] that have no effect on captions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,16 +165,10 @@ class CaptionRecipe:
     def __post_init__(self) -> None:
         if self.augment.flip and self.images.scenes:
             raise ConfigError("augment.flip = true would turn left into right, and the captions of scenes say which")
-        if self.tokenizer.edits or self.decoder.kind == "transducer":
-            raise ConfigError(
-                'captioners cannot use tokenizer.edits or a transducer; set edits = false and decoder.kind = "rnn"'
-            )
-        if self.tokenizer.model:
-            raise ConfigError(
-                "tokenizer.model applies only to translation; remove it, because a captioner learns its own tokenizer"
-            )
-        if self.decoder.vectors:
-            raise ConfigError("decoder.vectors applies only to translation; remove it")
+        if self.decoder.kind == "transducer":
+            raise ConfigError('decoder.kind = "transducer" writes edits of a source text; set decoder.kind = "rnn"')
+        for config in (self.tokenizer, self.decoder, self.decoding):
+            check_captions(config)
         if self.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions
             check_positions(self.decoder, self.images.max_length, "images.max_length")
         if self.training.doubly_stochastic:
@@ -278,6 +275,14 @@ class GraphRecipe:
 
 
 # Checks of several recipes
+
+
+def check_captions(config: Settings) -> None:
+    """Raise a ConfigError for a setting that has no effect on captions and is not left at its default."""
+    for field in fields(config):  # type: ignore[arg-type]
+        value = getattr(config, field.name)
+        if value == "int8" or (field.name in TRANSLATION_ONLY and value != field.default):
+            raise ConfigError(f"{config.shown(field.name)} applies only to translation, not to captions; leave it out")
 
 
 def check_positions(config: TextModelConfig, longest: int, setting: str) -> None:

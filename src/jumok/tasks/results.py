@@ -15,9 +15,6 @@ Languages = tuple[str | None, str | None]
 ANY: Languages = (None, None)
 """The languages of source and target that the model is set to."""
 
-OPTION_NAMES = {"languages": "--from or --to", "samples": "--sample"}
-"""The options of commands that are not called like their settings."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
@@ -27,8 +24,7 @@ class CommandOptions:
         """Raise an ArgumentError for an option that is given but has no effect on a model."""
         for option in fields(self):
             if getattr(self, option.name) != option.default and option.name not in used:
-                name = OPTION_NAMES.get(option.name, f"--{option.name.replace('_', '-')}")
-                raise ArgumentError(f"{name} does not apply to {model}, which {does}; leave it out")
+                raise ArgumentError(f"`{option.name}=` does not apply to {model}, which {does}; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

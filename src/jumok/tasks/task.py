@@ -74,7 +74,7 @@ class Task(ABC, Generic[R, A]):
     """One application of jumok: its recipe, its data, its model, its loss, and the object that uses a trained model.
 
     A trained model is a named tuple `(model, recipe, assets)` of the class `trained`. The loop in `jumok.training` is
-    given the task itself and asks it for `unit`, `items`, `loss`, `size` and `halves`.
+    given the task itself and asks it for `unit`, `items`, `loss`, `width`, `size` and `halves`.
     """
 
     name: ClassVar[str]
@@ -93,7 +93,10 @@ class Task(ABC, Generic[R, A]):
     draws_curve: ClassVar[bool] = True
     """Whether a run draws curve.png after every validation."""
     generates_text: ClassVar[bool] = False
-    """Whether its predictor is a `TextGenerator`, which `jumok serve` can serve."""
+    """Whether its predictor is a `Translator` or a `Captioner`, or of a class that inherits from one of them.
+
+    Only these can be served by `jumok serve`.
+    """
     map_example: ClassVar[str] = "..."
     """What to write behind the model in `jumok look`, such as image.jpg."""
     evaluation_options: ClassVar[frozenset[str]] = frozenset()
@@ -152,7 +155,10 @@ class Task(ABC, Generic[R, A]):
 
     @abstractmethod
     def predictor(self, trained: Any, folder: str | Path | None = None) -> Any:
-        """The object that uses a trained model, such as a Translator; `folder` is where the model was read from."""
+        """The object that uses a trained model, such as a Translator; `folder` is where the model was read from.
+
+        Its attribute `trained` is the trained model: `jumok.train` and `jumok.evaluate` read it.
+        """
 
     def files(self, assets: A) -> dict[str, bytes]:
         """Files of the model folder besides the weights and the recipe, by name."""

@@ -313,7 +313,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     ) -> EvaluationResult:
         """Translate a test set and score the outputs, and those of other systems."""
         if options.source is None:
-            missing = "--reference" if options.reference is None else "--source"
+            missing = "`reference=`" if options.reference is None else "`source=`"
             raise ArgumentError(f"{missing} is missing: name the test sentences and their translations")
 
         predictor = predictor.between(*options.languages)

@@ -248,7 +248,7 @@ def _check_sources(options: EvaluationOptions) -> None:
         or any(path.is_dir() for _, path in options.compare)
     )
     if options.source is None and options.reference is not None and needed:
-        raise ArgumentError("--source is missing: the test sentences, one per line")
+        raise ArgumentError("`source=` is missing: the test sentences, one per line")
 
 
 def _facts(options: EvaluationOptions) -> dict[str, str]:
@@ -304,30 +304,30 @@ def read_test_set(
 ) -> tuple[list[str], list[str]]:
     """Source sentences, an empty list if `source` is None, and references; or both from one file of pairs."""
     if reference is not None:
-        for option, given in (("--columns", columns), ("--features", features), ("--only", only)):
+        for option, given in (("columns", columns), ("features", features), ("only", only)):
             if given:
                 raise ArgumentError(
-                    f"{option} applies to a file of pairs, but --reference {reference} is a second file"
+                    f"`{option}=` applies to a file of pairs, but `reference={reference}` is a second file"
                 )
         references = read_composed(reference)
         sources = [] if source is None else list(read_lines(source))
         if source is not None and len(sources) != len(references):
             raise ArgumentError(
-                f"--source {source} has {count(len(sources), 'line')} but --reference {reference} has "
+                f"`source={source}` has {count(len(sources), 'line')} but `reference={reference}` has "
                 f"{len(references)}: line n of each must be the same sentence"
             )
         if not references:
-            raise DataError(f"--reference {reference} is empty; name a file with one reference per line")
+            raise DataError(f"`reference={reference}` is empty; name a file with one reference per line")
         return sources, references
     if source is None:
-        raise ArgumentError("--reference is missing: the reference translations, one per line")
+        raise ArgumentError("`reference=` is missing: the reference translations, one per line")
     try:
         pairs = list(read_pairs(source, columns=columns, features=features, only=only))
     except ArgumentError:
         if columns is not None or only is not None:
             raise
         raise ArgumentError(
-            f"--reference is missing: the reference translations, one per line; --source {source} holds no pairs "
+            f"`reference=` is missing: the reference translations, one per line; `source={source}` holds no pairs "
             "(.tsv, .jsonl or lines of `a ||| b`)"
         ) from None
     return [pair.source for pair in pairs], _composed([pair.target for pair in pairs], source)

@@ -3,7 +3,8 @@
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
@@ -93,6 +94,14 @@ def _has_words(tokenizer: Tokenizer) -> bool:
 
 
 WarningKind = Literal["length", "words", "tag", "output", "terms"]
+PROBLEMS: dict[WarningKind, str] = {
+    "length": "are longer than the model was trained on",
+    "words": "have many words unknown to the model",
+    "tag": "begin with a tag that was translated as text",
+    "output": "were translated into mostly unknown tokens",
+    "terms": "need terms that the model cannot write",
+}
+"""What lines with a kind of warning have in common."""
 SUBJECTS = {
     "cldr": "dates, times, durations, measures, amounts and names of countries and languages",
     "phrases": "dates, times, durations, measures, amounts and names of countries and languages",
@@ -137,6 +146,26 @@ def translation_warnings(
         "length": f"a sentence of {tokens} tokens was translated whole, but the model was trained on at most {longest}"
         f"; --max-source {longest}, in Python max_source={longest}, has it translated in parts"
     }
+
+
+class WarningSummary:
+    """Reports warnings about many lines: the first of each kind in full, and the number of all at the end."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say, self.lines = say, Counter[WarningKind]()
+
+    def add(self, number: int, warnings: Mapping[WarningKind, str]) -> None:
+        """Count the warnings of a line."""
+        for kind, message in warnings.items():
+            if not self.lines[kind]:
+                self.say(f"line {number}: {message}")
+            self.lines[kind] += 1
+
+    def summarise(self) -> None:
+        """Report how many lines had each kind of warning, if there were several."""
+        for kind, lines in self.lines.items():
+            if lines > 1:
+                self.say(f"in all, {lines:,} lines {PROBLEMS[kind]}")
 
 
 def _unknown_tag(tag: str, source: Tokenizer) -> str:

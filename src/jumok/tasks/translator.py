@@ -316,11 +316,11 @@ class Translator(TextGenerator):
                 'engine = "ctranslate2", but prefixes and terms need jumok\'s own search; use engine = "auto"'
             )
         if terms and config.samples:
-            raise ArgumentError("terms need beam search, but outputs are sampled; leave out --sample or --terms")
+            raise ArgumentError("terms need beam search, but outputs are sampled; leave out `samples=` or `terms=`")
         if self.voters and (config.samples or config.mbr):
             raise ArgumentError(
-                "these models write in different tokens and vote on what beam search finds; leave out --sample and "
-                "--mbr, or use models with the same vocabulary"
+                "these models write in different tokens and vote on what beam search finds; leave out `samples=` "
+                "and `mbr=`, or use models with the same vocabulary"
             )
         return config
 

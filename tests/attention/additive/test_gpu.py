@@ -37,7 +37,7 @@ def test_the_kernels_of_the_loss_and_of_transformer_layers_do_what_they_must():
         ({"score": "gaussian"}, 'score "gaussian" is neither additive nor a dot product'),
         ({"normalise": "sparsemax"}, "softmax only"),
         ({"visible": gaussian_window(torch.ones(4), 2.0)}, "Gaussian window"),
-        ({}, "it runs on a CUDA GPU and query is on cpu"),
+        ({}, "needs a CUDA GPU, but query is on cpu"),
     ],
 )
 def test_it_says_why_it_cannot_run_and_what_could(options, reason):

@@ -20,8 +20,8 @@ def test_the_kernels_do_what_they_must(checks):
     [
         ({"normalise": "sparsemax"}, 3, "softmax only"),
         ({"score": scaled_dot(change=lambda score, *_: score)}, 3, "cannot call a function of the caller"),
-        ({}, 129, "up to 128 features and these have 129"),
-        ({}, 3, "it runs on a CUDA GPU and query is on cpu"),
+        ({}, 129, "up to 128 features, but these have 129"),
+        ({}, 3, "needs a CUDA GPU, but query is on cpu"),
     ],
 )
 def test_it_says_why_it_cannot_run(options, width, reason):

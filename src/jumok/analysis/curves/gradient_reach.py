@@ -115,7 +115,7 @@ def reach_by_distance(
     """
     chosen = [sentence for sentence in sentences if len(sentence) >= shortest]
     if not chosen:
-        raise ArgumentError(f"no source has {shortest} tokens or more; lower --shortest, or join sentences")
+        raise ArgumentError(f"no source has {shortest} tokens or more; lower `shortest=`, or join sentences")
     distances = [_distances(len(sentence), ends) // every for sentence in chosen]
     draws = np.random.default_rng(seed).integers(len(chosen), size=(1000, len(chosen)))
     reaches = []
@@ -132,7 +132,7 @@ def reach_by_distance(
     if not reaches:
         raise ArgumentError(
             f"only {len(chosen)} of the sources have {shortest} tokens or more, and a mean needs {FEWEST}; lower "
-            "--shortest, or join sentences"
+            "`shortest=`, or join sentences"
         )
     return reaches
 
