@@ -38,8 +38,6 @@ KEPT_PAIRS = "kept_pairs"
 """Key of the text of the pairs in the note of a validation dataset."""
 UNKNOWN_SHARE = 0.1
 """Share of unknown tokens above which a notice appears."""
-LATER = ("model", "source_kind", "target_kind", "unsplit", "edits")
-"""Settings of [tokenizer] that came after the first datasets were written."""
 SAMPLE = 2000
 """Rows in which unknown tokens are counted."""
 
@@ -141,7 +139,7 @@ def prepare(
         if not corpus.validates:
             continue
         valid = open_dataset(store.valid, fingerprint)
-        if valid is None or KEPT_PAIRS not in valid.note:
+        if valid is None:
             valid = _write_valid(store.valid, corpus.validation(), tokenizers, filters, fingerprint, say)
         held_out[store.name] = HeldOutPairs(valid, [Pair(*pair) for pair in valid.note[KEPT_PAIRS]])
     if comparison.missing:
@@ -280,9 +278,7 @@ def _input_copy(folder: Path, data: DataConfig) -> tuple[str, Path]:
 
 
 def _vocabulary_fingerprint(sources: str, config: TokenizerConfig) -> str:
-    settings = asdict(config) | {"sampling": 0}
-    later = [name for name in LATER if not settings[name]]  # older data stay valid
-    return fingerprint_of(sources, {name: value for name, value in settings.items() if name not in later})
+    return fingerprint_of(sources, asdict(replace(config, sampling=0)))
 
 
 def _dataset_fingerprint(sources: str, filters: FilterConfig, tokenizers: TokenizerPair) -> str:

@@ -147,7 +147,7 @@ class Trainer:
         self._validator, self._publish = validate, publish
         self._width = task.width(model)
         self._unsaved = False
-        self.state.batches = self.state.batches or config.accumulate * (1 if self.state.step else here().world)
+        self.state.batches = self.state.batches or config.accumulate * here().world
         check_shares(self.state.batches)
         self._agreed = StopReasons(late=self.is_late())
 
