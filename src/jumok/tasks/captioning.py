@@ -13,11 +13,11 @@ from torch import Tensor
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.tokenizer import Tokenizer
 from jumok.data.tokenizer_pair import SHARED, TokenizerPair
-from jumok.errors import ConfigError, TrainingError
+from jumok.errors import TrainingError
 from jumok.images.encoder import GridEncoder, ImageCaptioner, build_captioner
 from jumok.images.files import Pixels
 from jumok.images.resnet import begin_with_weights
-from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images, why_outdated
+from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images
 from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
@@ -58,15 +58,15 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 
     def check(self, recipe: CaptionRecipe, run: RunContext) -> None:
-        """A new run needs enough memory, a resumed run the images that it started with."""
+        """Training needs enough memory."""
         build = partial(build_captioner, side=recipe.images.size, vocabulary=1)  # at least; its size is not known yet
         check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
-        if run.resumed and (why := why_outdated(run.data, recipe.images, recipe.tokenizer)):
-            raise ConfigError(why)
 
     def prepare(self, recipe: CaptionRecipe, run: RunContext) -> TaskData[CaptionRecipe, Tokenizer]:
         """Bring the images to one size and tokenise the captions."""
-        prepared = prepare_images(run.data, recipe.images, recipe.tokenizer, say=run.say, watch=_with_progress)
+        prepared = prepare_images(
+            run.data, recipe.images, recipe.tokenizer, resumed=run.resumed, say=run.say, watch=_with_progress
+        )
         return TaskData(
             recipe=recipe,
             assets=prepared.tokenizer,

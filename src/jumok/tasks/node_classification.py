@@ -23,7 +23,7 @@ from jumok.graphs.graph import Graph
 from jumok.graphs.map import find_node, graph_map
 from jumok.graphs.network import GraphAttentionNetwork, GraphPrediction
 from jumok.graphs.sampling import SamplingConfig
-from jumok.graphs.store import open_graph, prepare_graph, why_outdated
+from jumok.graphs.store import open_graph, prepare_graph
 from jumok.model_folder import ModelFolder
 from jumok.progress import progress
 from jumok.screen import to_screen
@@ -127,14 +127,9 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         self.graph = graph
         """A graph that is in memory already, to be trained on instead of the recipe's."""
 
-    def check(self, recipe: GraphRecipe, run: RunContext) -> None:
-        """A resumed run needs the graph it began with."""
-        if run.resumed and self.graph is None and (why := why_outdated(run.data, recipe.graph)):
-            raise ConfigError(why)
-
     def prepare(self, recipe: GraphRecipe, run: RunContext) -> TaskData[GraphRecipe, Graph]:
         """Sort the edges of the graph by their targets, and split its nodes."""
-        graph = self.graph or prepare_graph(run.data, recipe.graph, say=run.say)
+        graph = self.graph or prepare_graph(run.data, recipe.graph, resumed=run.resumed, say=run.say)
         run.say(str(graph))
         check_pooling(recipe, graph)
         check_shared(recipe.sampling)
