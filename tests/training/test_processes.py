@@ -151,7 +151,7 @@ def test_the_shares_of_a_step_are_what_one_process_reads(monkeypatch):
     whole = read_step(source, Position(0, 1), 5)
     shares = []
     for rank in range(2):
-        monkeypatch.setattr("jumok.training.read_ahead.here", lambda rank=rank: Processes(rank, 2))
+        monkeypatch.setattr("jumok.training.read_ahead.current_processes", lambda rank=rank: Processes(rank, 2))
         shares.append(read_step(source, Position(0, 1), 5))
     assert {share.after for share in shares} == {whole.after}
     assert [len(share.batches) for share in shares] == [3, 2]
@@ -160,13 +160,13 @@ def test_the_shares_of_a_step_are_what_one_process_reads(monkeypatch):
 
 
 def test_fewer_batches_than_processes_are_refused(monkeypatch):
-    monkeypatch.setattr("jumok.training.processes._here", Processes(0, 8))
+    monkeypatch.setattr("jumok.training.processes._current", Processes(0, 8))
     with pytest.raises(ArgumentError, match="4 batches, which 8 processes cannot share; continue with 4 processes"):
         check_shares(4)
 
 
 def test_a_folder_that_another_machine_does_not_share_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.training.processes._here", Processes(3, 8))
+    monkeypatch.setattr("jumok.training.processes._current", Processes(3, 8))
     monkeypatch.setattr("jumok.training.processes.SLOWEST_DISK", 0.0)
     with pytest.raises(
         DataError, match=r"process 3 on .* does not see the folder .*nowhere, which process 0 made; name"

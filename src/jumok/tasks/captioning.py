@@ -23,7 +23,7 @@ from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
-from jumok.tasks.captioning_scores import DECODING, score_captioner
+from jumok.tasks.captioning_scores import CAPTIONING_OPTIONS, score_captioner
 from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
@@ -31,7 +31,7 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions,
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 
 
 class HeldOutImages(NamedTuple):
@@ -54,7 +54,9 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     model_sections: ClassVar = ("encoder", "decoder")
     trained = TrainedCaptioner
     map_example = "image.jpg (a caption of your own is given with --target)"
-    evaluation_options = frozenset({"source", "reference", "metrics", "tokenize", "lowercase", *DECODING, "save"})
+    evaluation_options = frozenset(
+        {"source", "reference", "metrics", "tokenize", "lowercase", *CAPTIONING_OPTIONS, "save"}
+    )
     map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 
     def check(self, recipe: CaptionRecipe, run: RunContext) -> None:
@@ -125,7 +127,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
             return [output.text for output in Captioner(trained).caption(images)]
 
         def outputs() -> list[str]:
-            return here().map(caption, list(held_out.images))
+            return current_processes().map(caption, list(held_out.images))
 
         losses = held_out_loss(trained.model, held_out.batches, caption_loss)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)

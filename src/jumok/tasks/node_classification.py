@@ -34,7 +34,7 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions,
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import Loss, smoothed_cross_entropy
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 
 
 class TrainedGraph(NamedTuple):
@@ -322,7 +322,7 @@ def held_out_scores(model: GraphAttentionNetwork, batches: GraphBatches) -> dict
     def logits_of(steps: Sequence[int]) -> list[Tensor]:
         return [batch_logits(model, batches, step).cpu() for step in steps]
 
-    parts = here().map(logits_of, range(batches.steps(0)))
+    parts = current_processes().map(logits_of, range(batches.steps(0)))
     logits = torch.cat(parts).to(next(model.parameters()).device)
     labels = torch.from_numpy(np.asarray(batches.graph.labels[batches.items])).to(logits.device)
     right = (logits.argmax(-1) == labels).double().mean()
@@ -332,9 +332,10 @@ def held_out_scores(model: GraphAttentionNetwork, batches: GraphBatches) -> dict
 
 def check_shared(sampling: SamplingConfig) -> None:
     """Raise a ConfigError if several processes are to train on a whole graph, of which there is one batch."""
-    if here().world > 1 and not sampling.fanout:
+    processes = current_processes().world
+    if processes > 1 and not sampling.fanout:
         raise ConfigError(
-            f"without sampling.fanout every step sees the whole graph, which {here().world} processes cannot share; "
+            f"without sampling.fanout every step sees the whole graph, which {processes} processes cannot share; "
             "train with one process, or draw neighbours, for example sampling.fanout = [10, 10]"
         )
 

@@ -38,7 +38,7 @@ from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss, perplexity
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 from jumok.training.step import autocast
 
 STARTED_FROM = ("tokenizer", "encoder", "decoder")
@@ -216,7 +216,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             return [output.text for output in Translator(trained).translate([pair.source for pair in pairs])]
 
         def outputs() -> list[str]:
-            return here().map(translate, held_out.pairs)
+            return current_processes().map(translate, held_out.pairs)
 
         losses = held_out_loss(trained.model, held_out.batches)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)

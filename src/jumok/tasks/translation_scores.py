@@ -32,14 +32,14 @@ from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import nearest_path
 from jumok.screen import to_screen
 from jumok.tasks.describe import count
-from jumok.tasks.results import ANY, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
+from jumok.tasks.results import LANGUAGES_OF_MODEL, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
 from jumok.tasks.task import Task
 from jumok.tasks.translated_text import Translation
 from jumok.tasks.translator import Translator
 
 METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
 """The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
-DECODING = frozenset(setting.name for setting in fields(DecodingConfig)) | {"tag"}
+DECODING_OPTIONS = frozenset(setting.name for setting in fields(DecodingConfig)) | {"tag"}
 """The names of the options that a model translates with."""
 
 
@@ -156,7 +156,7 @@ def _interval(score: MetricScore) -> str:
 
 def decoding_settings(options: EvaluationOptions) -> dict[str, Any]:
     """The settings of decoding among the options that are given."""
-    return {name: value for name, value in vars(options).items() if name in DECODING and value is not None}
+    return {name: value for name, value in vars(options).items() if name in DECODING_OPTIONS and value is not None}
 
 
 def evaluate_translations(
@@ -218,7 +218,7 @@ def evaluate_outputs(
 ) -> EvaluationResult:
     """Score the outputs in a file, one per line, and those of other systems."""
     if not options.compare:
-        options.check_used(frozenset(vars(options)) - DECODING - {"languages"}, path, "is a file of outputs")
+        options.check_used(frozenset(vars(options)) - DECODING_OPTIONS - {"languages"}, path, "is a file of outputs")
 
     def first(sources: Sequence[str]) -> System:
         return System(name, read_composed(path))
@@ -343,7 +343,7 @@ def open_system(
     path: Path,
     sentences: int,
     *,
-    languages: Languages = ANY,
+    languages: Languages = LANGUAGES_OF_MODEL,
     device: str = "auto",
 ) -> Translator | list[str]:
     """The translator in a folder, which `task` loads, or the outputs in a file, one per sentence."""
