@@ -13,8 +13,6 @@ from support.runs import assert_same_run, files_of, metrics_of, state_of
 from support.shared import shared
 from support.tiny import TinyBatches
 
-pytestmark = pytest.mark.slow
-
 
 def assert_followed(one, other, tolerance=2e-4):
     """Whether two runs have the same losses, scores, counters and weights, but for the last digits."""
@@ -87,6 +85,7 @@ def test_gradients_in_buckets_have_the_same_sums_in_both_processes(pair):
     assert len(sums[0][0]) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_on_a_gpu_steps_that_send_their_gradients_follow_those_that_do_not(tmp_path):
     assert together(1, gpu_runs, tmp_path, device="cuda") == [0]
