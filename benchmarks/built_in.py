@@ -8,8 +8,6 @@ Every model is scored on 1,000 values that occur in neither its training nor its
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import torch
 from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.data.corpora.built_in import corpus_pairs
 from jumok.tasks import read_recipe
+from jumok.tasks.demo import demonstrate_translation
 from jumok.tasks.run import train
 
 UNSEEN = 1000
@@ -39,8 +38,7 @@ def measure(folder: Path, only: str | None) -> None:
 
 def demo(folder: Path) -> list[Row]:
     """As `jumok demo` does it."""
-    command = [sys.executable, "-m", "jumok.cli", "demo", "--json", "--out", str(folder)]
-    found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    found = demonstrate_translation(folder, steps=1800, minutes=12, say=print).as_plain()
     every = {"tokens": "all", "sentences": UNSEEN, **found["exact_match"]}
     return [
         Row(f"demo/{band['tokens']}", system, round(band[name], 1), "% exact", f"{band['sentences']} values")

@@ -6,15 +6,14 @@
     python -m benchmarks.claims speed [--device cuda]                      time of a step against length
 
 MODELS is a folder with the models fixed, rnnsearch, luong and transformer, trained by recipes/multi30k-en-de-*.toml,
-and for `long` by recipes/multi30k-en-de-long-*.toml. All but `speed` run `jumok compare` on the test sets of Multi30k,
-whose sentences are short, so longer texts are joined from consecutive sentences. `speed` needs neither data nor
-training.
+and for `long` by recipes/multi30k-en-de-long-*.toml. All but `speed` compare them, as `jumok compare` does, on
+the test sets of Multi30k, whose sentences are short, so longer texts are joined from consecutive sentences. `speed`
+needs neither data nor training.
 """
 
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,31 +21,28 @@ from typing import Any
 
 import jumok
 from benchmarks.results import ROOT, Row, cpu, write
-from jumok.analysis.scores.length_bands import join_texts
+from jumok.analysis.curves.gradient_reach import reach_curves
+from jumok.analysis.report.numbers import System
+from jumok.analysis.scores.length_bands import Band, join_texts, length_curves
 from jumok.data import read_lines
+from jumok.tasks.comparison import gradient_by_distance, quality_by_length, read_joined, save_charts
 from jumok.tasks.results import write_outputs
+from jumok.tasks.translation_scores import read_composed, read_test_set
 
 SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
 PICTURES = ROOT / "docs/pictures"
-JUMOK = [sys.executable, "-m", "jumok.cli"]
 TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
-BANDS, JOINED_BANDS = "5,8,11,14,17,20,25", "10,20,30,40,50,60"
+BANDS, JOINED_BANDS = (5, 8, 11, 14, 17, 20, 25), (10, 20, 30, 40, 50, 60)
 JOINED = (1, 2, 3, 4, 5, 6)  # how many sentences make a text
 TEXTS = {"length": "length", "joined": "joined", "long": "joined"}  # which texts each curve is about
 LENGTHS = (8, 16, 32, 64, 128, 256)
 VOCABULARY = 8000
 
 
-def files_of(test: str = TESTS[0]) -> list[str]:
-    """The options that name a test set."""
+def files_of(test: str = TESTS[0]) -> tuple[str, str]:
+    """Sources and references of a test set."""
     path = Path(os.environ.get("JUMOK_DATA", "../shared/data")) / "multi30k" / test
-    return ["--source", f"{path}.en.gz", "--reference", f"{path}.de.gz"]
-
-
-def compare(what: str, picture: str, *options: str) -> Any:
-    """What `jumok compare` finds; it draws the picture, too."""
-    command = [*JUMOK, "compare", what, *options, "--out", PICTURES / picture, "--json"]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return f"{path}.en.gz", f"{path}.de.gz"
 
 
 def length(models: Path, work: Path, beam: int) -> None:
@@ -65,19 +61,21 @@ def long(models: Path, work: Path, beam: int) -> None:
     write("claims_long", [*rows, *words_written(work, "long", beam)], device=gpu(), packages=("torch", "sacrebleu"))
 
 
-def by_length(models: Path, work: Path, kind: str, bands: str, beam: int, more: Mapping[str, str] = {}) -> list[Row]:
+def by_length(
+    models: Path, work: Path, kind: str, bands: tuple[int, ...], beam: int, more: Mapping[str, str] = {}
+) -> list[Row]:
     """As `jumok compare length MODELS`, but translations are kept in `work` and not made again."""
     text = work / TEXTS[kind]
     for folder in SYSTEMS:
         translate(models / folder, Path(f"{text}.en"), work / f"{kind}.{folder}-{beam}", beam)
-    outputs = [f"{name}={work / kind}.{folder}-{beam}" for folder, name in SYSTEMS.items()]
-    files = ["--source", f"{text}.en", "--reference", f"{text}.de", "--bands", bands]
-    found = compare("length", f"claims-{kind}.svg", *outputs, *files)["by_length"]
+    systems = [System(name, read_composed(work / f"{kind}.{folder}-{beam}")) for folder, name in SYSTEMS.items()]
+    found = quality_by_length(systems, *read_test_set(f"{text}.en", f"{text}.de"), edges=bands)
+    save_charts(length_curves(found), PICTURES / f"claims-{kind}.svg")
     return [
         Row(
-            f"{kind}/{band['words']} words",
+            f"{kind}/{band.words} words",
             name,
-            round(band["score"]["value"], 2),
+            round(band.score.value, 2),
             "BLEU",
             length_conditions(TEXTS[kind], band, beam) + more.get(name, ""),
         )
@@ -89,7 +87,7 @@ def by_length(models: Path, work: Path, kind: str, bands: str, beam: int, more: 
 def words_written(work: Path, kind: str, beam: int) -> Iterator[Row]:
     """How many of the reference's words the outputs have, by the number of sentences in a text."""
     references = list(read_lines(work / "joined.de"))
-    sentences = len(list(read_lines(files_of()[1])))
+    sentences = len(list(read_lines(files_of()[0])))
     for folder, name in SYSTEMS.items():
         outputs, start = list(read_lines(work / f"{kind}.{folder}-{beam}")), 0
         for size in JOINED:
@@ -109,7 +107,7 @@ def steps_of(model: Path) -> int:
 def write_texts(work: Path) -> None:
     """All sentences of the test sets, and longer texts of consecutive sentences of the first one."""
     work.mkdir(parents=True, exist_ok=True)
-    for number, side in ((1, "en"), (3, "de")):
+    for number, side in enumerate(("en", "de")):
         sentences = [line for test in TESTS for line in read_lines(files_of(test)[number])]
         longer = join_texts(list(read_lines(files_of()[number])), JOINED)
         for kind, texts in (("length", sentences), ("joined", longer)):
@@ -122,27 +120,28 @@ def translate(model: Path, source: Path, out: Path, beam: int) -> None:
         write_outputs(out, [output.text for output in outputs])
 
 
-def length_conditions(kind: str, band: dict[str, Any], beam: int) -> str:
+def length_conditions(kind: str, band: Band, beam: int) -> str:
     of = f"sentences of {', '.join(TESTS)}"
     longer = f"texts of {JOINED[0]} to {JOINED[-1]} consecutive sentences of {TESTS[0]}"
-    interval = f"95% interval {band['score']['low']:.2f} to {band['score']['high']:.2f}"
-    said = f"{band['sentences']} {of if kind == 'length' else longer}; beam {beam}; {interval}"
-    return f"{said}; {band['score']['signature']}"
+    interval = f"95% interval {band.score.low:.2f} to {band.score.high:.2f}"
+    said = f"{band.sentences} {of if kind == 'length' else longer}; beam {beam}; {interval}"
+    return f"{said}; {band.score.signature}"
 
 
 def gradient(models: Path) -> None:
-    rows, given = [], [f"{name}={models / folder}" for folder, name in SYSTEMS.items()]
-    for kind, options in (("gradient", []), ("gradient-fresh", ["--fresh"])):
-        options = [*given, *files_of(), "--joined", "1,2,4,6", "--sentences", "1000", *options]
-        found = compare("gradient", f"claims-{kind}.svg", *options)
+    rows, folders = [], {name: models / folder for folder, name in SYSTEMS.items()}
+    texts = read_joined(*files_of(), (1, 2, 4, 6))
+    for kind, weights in (("gradient", "trained models"), ("gradient-fresh", "fresh weights")):
+        untrained = weights == "fresh weights"
+        found = gradient_by_distance(folders, *texts, shortest=20, sentences=1000, untrained=untrained)
+        title = f"Gradient that arrives at a source token, {weights}"
+        save_charts(reach_curves(found, title=title), PICTURES / f"claims-{kind}.svg")
         for name, curve in found.items():
             for reach in curve:
-                place = f"{kind}/{reach['nearest']}–{reach['farthest']} tokens"
-                interval = f"95% interval {reach['low']:.3g} to {reach['high']:.3g}"
-                said = (
-                    f"{reach['tokens']} tokens in texts of 1, 2, 4 or 6 sentences, 20 tokens or more each; {interval}"
-                )
-                rows.append(Row(place, name, float(f"{reach['share']:.4g}"), "share", said))
+                place = f"{kind}/{reach.nearest}–{reach.farthest} tokens"
+                interval = f"95% interval {reach.low:.3g} to {reach.high:.3g}"
+                said = f"{reach.tokens} tokens in texts of 1, 2, 4 or 6 sentences, 20 tokens or more each; {interval}"
+                rows.append(Row(place, name, float(f"{reach.share:.4g}"), "share", said))
     write("claims_gradient", rows, device=cpu())
 
 

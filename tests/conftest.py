@@ -26,8 +26,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # What is imported while tests are collected lives to the end: looking through it for garbage costs seconds per worker.
 gc.disable()
 
-SLOW_FIXTURES = {"reverser", "transformer"}
-"""Models that take seconds to train."""
+SLOW_FIXTURES = {"reverser", "transformer", "alone", "pair"}
+"""Models that take seconds to train, and runs of several processes."""
 
 
 def pytest_addoption(parser):
@@ -39,7 +39,6 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
-        if "browser" in item.fixturenames or "learning" in item.path.parts:
             item.add_marker(pytest.mark.long)
     if config.getoption("fast"):
         keep_first_examples(config, items)

@@ -12,7 +12,7 @@ from jumok.recipe import parse_recipe, read_tables, sections, write_recipe
 from jumok.settings import FilePath, Settings
 from jumok.tasks import make_recipe, read_recipe, task_of
 from jumok.tasks.recipes import TranslationRecipe
-from jumok.tasks.run import decisive
+from jumok.tasks.run import settings_fixed_on_resume
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = {"corpus": "reverse"}
@@ -145,7 +145,7 @@ def test_a_new_task_declares_its_paths_at_the_field(monkeypatch):
     monkeypatch.setenv("CORPUS", "/there")
     recipe = parse_recipe(SpeechRecipe, {"speech": {"recordings": "$CORPUS/a.wav", "speaker": "$CORPUS"}})
     assert recipe.speech == SpeechConfig(recordings="/there/a.wav", speaker="$CORPUS")
-    assert decisive(recipe) == {"speech": {"speaker": "$CORPUS"}}
+    assert settings_fixed_on_resume(recipe) == {"speech": {"speaker": "$CORPUS"}}
 
 
 def test_a_setting_of_another_task_is_unknown():

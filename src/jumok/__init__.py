@@ -8,40 +8,25 @@ TYPE_CHECKING = (
 if TYPE_CHECKING:
     from typing import Any
 
-    from jumok.analysis.maps.attention_map import AttentionMap
-    from jumok.analysis.maps.record import record
-    from jumok.attention import attend, explain
-    from jumok.regression.estimator import KernelRegressor
-    from jumok.soft_database import SoftDatabase
-    from jumok.tasks import load
-    from jumok.tasks.alignment import Alignment, align
-    from jumok.tasks.captioner import Caption, Captioner
-    from jumok.tasks.evaluation import evaluate
-    from jumok.tasks.node_classification import NodeClassifier
-    from jumok.tasks.run import Run, train
-    from jumok.tasks.translated_text import Translation
-    from jumok.tasks.translator import Translator
+    from jumok.analysis.maps.attention_map import AttentionMap as AttentionMap
+    from jumok.analysis.maps.record import record as record
+    from jumok.attention import attend as attend
+    from jumok.attention import explain as explain
+    from jumok.regression.estimator import KernelRegressor as KernelRegressor
+    from jumok.soft_database import SoftDatabase as SoftDatabase
+    from jumok.tasks import load as load
+    from jumok.tasks.alignment import Alignment as Alignment
+    from jumok.tasks.alignment import align as align
+    from jumok.tasks.captioner import Caption as Caption
+    from jumok.tasks.captioner import Captioner as Captioner
+    from jumok.tasks.evaluation import evaluate as evaluate
+    from jumok.tasks.node_classification import NodeClassifier as NodeClassifier
+    from jumok.tasks.run import Run as Run
+    from jumok.tasks.run import train as train
+    from jumok.tasks.translated_text import Translation as Translation
+    from jumok.tasks.translator import Translator as Translator
 
 __version__ = "0.1.0"
-__all__ = [
-    "Alignment",
-    "AttentionMap",
-    "Caption",
-    "Captioner",
-    "KernelRegressor",
-    "NodeClassifier",
-    "Run",
-    "SoftDatabase",
-    "Translation",
-    "Translator",
-    "align",
-    "attend",
-    "evaluate",
-    "explain",
-    "load",
-    "record",
-    "train",
-]
 
 prepare_cpu()
 
@@ -65,6 +50,7 @@ _HOME = {
     "record": "jumok.analysis.maps.record",
     "train": "jumok.tasks.run",
 }
+__all__ = [*_HOME]
 _MODULES = {"analysis", "attention", "data", "decoding", "errors", "graphs", "images", "layers", "models"}
 _MODULES |= {"regression", "tasks", "training"}
 

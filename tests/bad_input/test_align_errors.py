@@ -10,8 +10,6 @@ from jumok.errors import ArgumentError
 from support.commands import RECIPE, well, write
 from support.refusals import names, refused
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def text(tmp_path):
@@ -72,6 +70,7 @@ def test_a_layer_that_is_not_there(transformer, text):
             names(refused(*command, f"--{option}=5"), f"{option} = 5", "2")
 
 
+@pytest.mark.slow
 def test_a_model_without_attention(forgetful, text):
     back = shutil.copytree(forgetful, text / "back")
     for reverse in ([], ["--reverse", back]):

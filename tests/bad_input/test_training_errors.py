@@ -221,9 +221,9 @@ def test_settings_that_would_make_it_another_run_are_refused_on_resume(tmp_path,
 
 
 def test_other_data_is_refused_on_resume(tmp_path):
-    run(tmp_path / "run", data="corpus 1")
+    run(tmp_path / "run", data_fingerprint="corpus 1")
     with refuses(ConfigError, "training data"):
-        run(tmp_path / "run", data="corpus 2", resume=True)
+        run(tmp_path / "run", data_fingerprint="corpus 2", resume=True)
 
 
 def test_a_run_of_a_version_with_another_order_of_batches_is_refused_on_resume(tmp_path):

@@ -99,7 +99,7 @@ def test_what_a_report_cannot_compare_with_is_said_before_the_first_model_works(
 
 
 def test_a_model_that_cannot_be_compared_is_said_before_the_others_are_timed(model, monkeypatch):
-    monkeypatch.setattr("jumok.tasks.comparison.speed_by_length", None)
+    monkeypatch.setattr("jumok.tasks.comparison.step_times", None)
     names(refused("compare", "speed", model, "nothere", "--device=cpu"), "no model folder nothere")
 
 

@@ -13,7 +13,7 @@ from jumok.cli.evaluate import evaluate
 from jumok.cli.translate import translate
 from jumok.data import corpus_pairs
 from jumok.progress import ProgressBars
-from jumok.tasks.translation_scores import DECODING
+from jumok.tasks.translation_scores import DECODING_OPTIONS
 from support.commands import jumok, well, write
 
 OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]
@@ -250,9 +250,9 @@ def test_the_options_of_decoding_are_those_of_translate(reverser, test_set, tmp_
 
 def test_translate_and_evaluate_describe_their_options_of_decoding_alike():
     shared = inspect.signature(translate).parameters.keys() & inspect.signature(evaluate).parameters.keys()
-    decoding = shared & (DECODING | {"sample"})
+    decoding = shared & (DECODING_OPTIONS | {"sample"})
     missing = {"samples", "max_ratio", "placeholders"}  # `--sample` stands for samples; the others are of the recipe
-    assert decoding == (DECODING - missing) | {"sample"}
+    assert decoding == (DECODING_OPTIONS - missing) | {"sample"}
     for name in decoding:
         assert inspect.signature(translate).parameters[name] == inspect.signature(evaluate).parameters[name]
 

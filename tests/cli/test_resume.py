@@ -126,7 +126,7 @@ def test_a_file_that_never_was_is_refused_without_advice_to_delete_anything(comm
 
 @pytest.mark.slow
 def test_data_that_do_not_know_their_files_are_told_apart_by_name_and_time(command):
-    os.remove("run/data/sources.json")  # as those of earlier versions
+    os.remove("run/data/sources.json")
     resumed(command)
     os.utime("train.a", (1, 1))
     again = [*command, "--resume", "--set=training.steps=5"]

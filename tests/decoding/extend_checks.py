@@ -94,12 +94,14 @@ def test_one_query_attention_equals_the_equations_in_double_precision(monkeypatc
     def there(parts, kind):
         return [part.to(DEVICE, kind) for part in parts]
 
-    found = steps.own_step(*there(own, dtype), *(written := there(caches, dtype)), *rest)
-    crossed = steps.source_step(*there(own[:1] + memory, dtype), visible.to(DEVICE), lengths.to(DEVICE))
+    found = steps.self_attention_step(*there(own, dtype), *(written := there(caches, dtype)), *rest)
+    crossed = steps.cross_attention_step(*there(own[:1] + memory, dtype), visible.to(DEVICE), lengths.to(DEVICE))
     monkeypatch.setattr(steps, "why_no_triton", lambda *_: "the equations are wanted")
     rounded = [[part.to(dtype).double() for part in parts] for parts in (own, caches, memory)]
-    expected = steps.own_step(*there(rounded[0], torch.double), *there(rounded[1], torch.double), *rest)
-    cross = steps.source_step(*there(rounded[0][:1] + rounded[2], torch.double), visible.to(DEVICE), lengths.to(DEVICE))
+    expected = steps.self_attention_step(*there(rounded[0], torch.double), *there(rounded[1], torch.double), *rest)
+    cross = steps.cross_attention_step(
+        *there(rounded[0][:1] + rounded[2], torch.double), visible.to(DEVICE), lengths.to(DEVICE)
+    )
     tolerance = 3 * torch.finfo(dtype).eps
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(crossed.double(), cross, rtol=tolerance, atol=tolerance)
@@ -112,7 +114,7 @@ def test_ancestors_are_those_of_the_parent_and_a_hypothesis_is_its_own(monkeypat
     ancestry = torch.randint(5, (3, 5, 150), dtype=torch.int32, device=DEVICE)
     parents = torch.randint(5, (3, 5), device=DEVICE)
     positions, expected = torch.full((3,), 130, device=DEVICE), ancestry.clone()
-    steps.descend(ancestry, parents, positions)
+    steps.update_ancestry(ancestry, parents, positions)
     monkeypatch.setattr(steps, "why_no_triton", lambda *_: "the equations are wanted")
-    steps.descend(expected, parents, positions)
+    steps.update_ancestry(expected, parents, positions)
     assert torch.equal(ancestry[:, :, :131], expected[:, :, :131])

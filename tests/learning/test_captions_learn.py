@@ -14,6 +14,8 @@ from jumok.tasks.captioning import CaptioningTask, unevenness
 from jumok.tasks.recipes import CaptionTraining
 from jumok.training import train
 
+pytestmark = pytest.mark.long
+
 COLOURS = np.array([[220, 30, 30], [30, 180, 30], [40, 60, 220], [230, 210, 30]], np.uint8)
 SIDE, PATCH = 16, 4
 CELLS = (SIDE // PATCH) ** 2

@@ -7,6 +7,8 @@ from torch.nn.functional import cross_entropy, pad
 
 from jumok.models import EncoderDecoder, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 
+pytestmark = pytest.mark.long
+
 PAD, BOS, EOS, WORDS, NAMES = 0, 1, 2, 3, 23
 """Ids 3 to 12 are words of the source, 13 to 22 their translations, and names follow."""
 KNOWN, ALL, LENGTH = 100, 150, 5

@@ -14,6 +14,8 @@ from jumok.tasks import read_recipe
 from jumok.tasks.run import train
 from jumok.training import Report
 
+pytestmark = pytest.mark.long
+
 SIZE = 1200
 
 

@@ -9,6 +9,8 @@ from jumok.analysis.alignment.error_rate import alignment_scores, read_gold
 from jumok.data.word_links import parse_word_links
 from support.commands import well, write
 
+pytestmark = pytest.mark.long
+
 RECIPE = """
 [data]
 source = "train.one"

@@ -9,6 +9,8 @@ from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 
+pytestmark = pytest.mark.long
+
 PAD, BOS, EOS, FIRST = 0, 1, 2, 3
 VOCABULARY = FIRST + 10
 

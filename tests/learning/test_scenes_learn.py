@@ -9,6 +9,8 @@ from jumok.tasks.results import EvaluationOptions
 from jumok.tasks.run import train
 from jumok.training import Report
 
+pytestmark = pytest.mark.long
+
 RECIPE = {
     "images": {"scenes": "en", "count": 1500, "valid_count": 100, "size": 32},
     "tokenizer": {"kind": "word", "size": 60},

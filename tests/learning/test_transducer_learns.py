@@ -7,6 +7,8 @@ import pytest
 import jumok
 from jumok.tasks.alignment import default_aligner
 
+pytestmark = pytest.mark.long
+
 RECIPE = """
 [data]
 pairs = "train.tsv"

@@ -6,6 +6,8 @@ from torch.nn.functional import cross_entropy, pad
 
 from jumok.models import EncoderDecoder, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 
+pytestmark = pytest.mark.long
+
 PAD, BOS, EOS, FIRST, LONGEST = 0, 1, 2, 3, 5
 
 

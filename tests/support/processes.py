@@ -13,7 +13,7 @@ import jumok
 from jumok.errors import DataError
 from jumok.training import TrainingConfig, loop, parallel, train
 from jumok.training.objective import SEQUENCES
-from jumok.training.processes import here, joined
+from jumok.training.processes import current_processes, joined
 from support.commands import RECIPE
 from support.runs import Remarks
 from support.tiny import TinyBatches, TinyModel, validate
@@ -68,10 +68,10 @@ def tiny_run(folder, *, steps=12, resume=False, report=None, validator=validate,
 def interrupted_second(model):
     """A validation whose second time is broken off in the second process."""
     _validated.append(model)
-    if len(_validated) == 2 and here().rank == 1:
-        here().gather(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    if len(_validated) == 2 and current_processes().rank == 1:
+        current_processes().gather(lambda: os.kill(os.getpid(), signal.SIGTERM))
     elif len(_validated) == 2:
-        here().gather(lambda: None)
+        current_processes().gather(lambda: None)
     return validate(model)
 
 
@@ -93,10 +93,10 @@ def tiny_runs(folder: Path):
     tiny_run(folder / "begun-by-one-fsdp", resume=True, accumulate=3, parallel="fsdp")
     tiny_run(folder / "broken-off", validator=interrupted_second)
     tiny_run(folder / "broken-off", resume=True)
-    torch.save(summed_in_two_ways(), folder / f"sums-{here().rank}")
-    asked = {5: lambda: os.kill(os.getpid(), signal.SIGTERM)} if here().rank == 1 else {}
+    torch.save(summed_in_two_ways(), folder / f"sums-{current_processes().rank}")
+    asked = {5: lambda: os.kill(os.getpid(), signal.SIGTERM)} if current_processes().rank == 1 else {}
     tiny_run(folder / "stopped", steps=400, report=Remarks(asked))
-    if here().leads:
+    if current_processes().leads:
         (folder / "told").write_text("\n".join(tiny_run_of_one_error(folder)))
     else:
         tiny_run_of_one_error(folder)
@@ -106,7 +106,7 @@ def summed_in_two_ways():
     """The gradients of a step, summed as they are written, and as parts of buckets as after a CUDA graph."""
     model, found = TinyModel(dropout=0.0), []
     shared = parallel.Replicas(model, SEQUENCES)
-    batch, device = TinyBatches().batch(0, here().rank), torch.device("cpu")
+    batch, device = TinyBatches().batch(0, current_processes().rank), torch.device("cpu")
     for way in (shared.combine, shared.combine_laid_out):
         if found:
             torch._foreach_zero_(shared.lay_out())
@@ -122,12 +122,12 @@ def tiny_run_of_one_error(folder):
     """What both processes hear of an error in the second."""
 
     def fail():
-        if here().rank == 1:
+        if current_processes().rank == 1:
             raise DataError("the second cannot read")
         return 1
 
     try:
-        here().gather(fail)
+        current_processes().gather(fail)
     except DataError as error:
         return [type(error).__name__, str(error)]
     return []
@@ -158,7 +158,7 @@ def recipe_runs(folder: Path, accumulate: int):
     jumok.train(tables, out=folder / "translation", overrides=translation, draw=False, report=Remarks())
     fsdp = translation | {"training.parallel": "fsdp"}
     run = jumok.train(tables, out=folder / "translation-fsdp", overrides=fsdp, draw=False, report=Remarks())
-    if here().leads:
+    if current_processes().leads:
         (folder / "text").write_text(run.model.translate(["1 2 3"])[0].text)
     jumok.train(GRAPH, out=folder / "graph", overrides=brief, draw=False, report=Remarks())
     captions = {

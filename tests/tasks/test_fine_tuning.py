@@ -12,8 +12,6 @@ from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.models.weights import read_tensors, weights_of
 from jumok.tasks import TRANSLATION
 
-pytestmark = pytest.mark.slow
-
 
 def recipe(tmp_path: Path, **training: Any) -> dict[str, Any]:
     """A few steps on a few pairs of a new domain."""
@@ -36,6 +34,7 @@ def test_a_model_starts_with_the_weights_and_the_vocabulary_of_another(tmp_path:
         torch.testing.assert_close(after[name], weight, atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_training_from_another_model_learns_the_new_text_and_resumes_exactly(tmp_path: Path) -> None:
     tables = recipe(tmp_path, learning_rate=3e-3, steps=8, validate_every=2)
     whole = jumok.train(tables, out=tmp_path / "whole", device="cpu", draw=False)
@@ -116,6 +115,7 @@ def test_unknown_text_is_not_blamed_on_settings_of_a_vocabulary_that_is_kept(
     assert "raise tokenizer" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", ["encoder", "encoder.tokens", "encoder.tokens.embedding.table", "decoder"])
 def test_a_new_tag_needs_an_embedding_that_learns(tmp_path: Path, freeze: str) -> None:
     tables = recipe(tmp_path, freeze=[freeze], learning_rate=1e-2)
@@ -163,6 +163,7 @@ def test_pairs_that_are_longer_than_the_positions_of_the_model_are_left_out(tmp_
         jumok.train(further | {"filter": {"max_length": 20}}, out=tmp_path / "longer", device="cpu", draw=False)
 
 
+@pytest.mark.slow
 def test_fine_tuning_on_short_texts_does_not_lower_the_longest_source(tmp_path: Path) -> None:
     run = jumok.train(recipe(tmp_path), out=tmp_path / "run", device="cpu", draw=False)
     start = jumok.load(BUNDLED, device="cpu")

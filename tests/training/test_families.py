@@ -97,7 +97,6 @@ def test_n_steps_and_n_more_are_2n_in_every_bit(tmp_path, family):
     assert_same_run(tmp_path / "whole", tmp_path / "twice")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_weight_gets_a_finite_gradient_and_moves(tmp_path, family):
     model = FAMILIES[family](0)

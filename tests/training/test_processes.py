@@ -13,8 +13,6 @@ from support.runs import assert_same_run, files_of, metrics_of, state_of
 from support.shared import shared
 from support.tiny import TinyBatches
 
-pytestmark = pytest.mark.slow
-
 
 def assert_followed(one, other, tolerance=2e-4):
     """Whether two runs have the same losses, scores, counters and weights, but for the last digits."""
@@ -87,6 +85,7 @@ def test_gradients_in_buckets_have_the_same_sums_in_both_processes(pair):
     assert len(sums[0][0]) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_on_a_gpu_steps_that_send_their_gradients_follow_those_that_do_not(tmp_path):
     assert together(1, gpu_runs, tmp_path, device="cuda") == [0]
@@ -151,7 +150,7 @@ def test_the_shares_of_a_step_are_what_one_process_reads(monkeypatch):
     whole = read_step(source, Position(0, 1), 5)
     shares = []
     for rank in range(2):
-        monkeypatch.setattr("jumok.training.read_ahead.here", lambda rank=rank: Processes(rank, 2))
+        monkeypatch.setattr("jumok.training.read_ahead.current_processes", lambda rank=rank: Processes(rank, 2))
         shares.append(read_step(source, Position(0, 1), 5))
     assert {share.after for share in shares} == {whole.after}
     assert [len(share.batches) for share in shares] == [3, 2]
@@ -160,13 +159,13 @@ def test_the_shares_of_a_step_are_what_one_process_reads(monkeypatch):
 
 
 def test_fewer_batches_than_processes_are_refused(monkeypatch):
-    monkeypatch.setattr("jumok.training.processes._here", Processes(0, 8))
+    monkeypatch.setattr("jumok.training.processes._current", Processes(0, 8))
     with pytest.raises(ArgumentError, match="4 batches, which 8 processes cannot share; continue with 4 processes"):
         check_shares(4)
 
 
 def test_a_folder_that_another_machine_does_not_share_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.training.processes._here", Processes(3, 8))
+    monkeypatch.setattr("jumok.training.processes._current", Processes(3, 8))
     monkeypatch.setattr("jumok.training.processes.SLOWEST_DISK", 0.0)
     with pytest.raises(
         DataError, match=r"process 3 on .* does not see the folder .*nowhere, which process 0 made; name"

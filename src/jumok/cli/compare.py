@@ -30,7 +30,6 @@ from jumok.progress import ProgressBars
 
 if TYPE_CHECKING:
     from jumok.analysis.draw.chart import LineChart
-    from jumok.tasks.translation import TranslationTask
 
 compare = typer.Typer(
     name="compare",
@@ -68,13 +67,11 @@ def length(
     edges, sizes, paths = parse_numbers(bands, "--bands"), parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
     sources, references = library.comparison.read_joined(source, reference, sizes)
-    its_task, read_system = task_or(library.tasks.TRANSLATION, task), library.translation_scores.read_system
-    for name, path in paths:
-        library.translation_scores.check_system(its_task, name, path, len(sources))
+    its_task, scores = task_or(library.tasks.TRANSLATION, task), library.translation_scores
+    opened = [(name, scores.open_system(its_task, name, path, len(sources), device=device)) for name, path in paths]
     with ProgressBars() as bars:
         decoding: dict[str, Any] = {"beam": beam, "max_source": max_source}
-        decoding |= {"device": device, "watch": bars}
-        systems = [read_system(its_task, name, path, sources, **decoding) for name, path in paths]
+        systems = [scores.make_system(name, system, sources, watch=bars, **decoding) for name, system in opened]
         curves = library.comparison.quality_by_length(
             systems, sources, references, metric=metric, edges=edges, tokenize=tokenize, watch=bars
         )
@@ -112,7 +109,6 @@ def gradient(
     sizes, paths = parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
     sources, references = library.comparison.read_joined(source, reference, sizes)
-    its_task = _checked_task(task, paths)
     with ProgressBars() as bars:
         curves = library.comparison.gradient_by_distance(
             dict(paths),
@@ -123,7 +119,7 @@ def gradient(
             sentences=sentences,
             untrained=fresh,
             device=device,
-            task=its_task,
+            task=task_or(library.tasks.TRANSLATION, task),
             watch=bars,
         )
     title = f"Gradient that arrives at a source token, {'fresh weights' if fresh else 'trained models'}"
@@ -157,7 +153,7 @@ def speed(
     """Time of a training step and of a decoded token against length, on random tokens."""
     token_counts, paths, where = parse_numbers(lengths, "--lengths"), named_paths(models), find_device(device)
     _check_out(out, paths)
-    its_task = _checked_task(task, paths)
+    its_task = task_or(library.tasks.TRANSLATION, task)
     with ProgressBars() as bars:
         curves = library.comparison.speed_by_length(
             dict(paths), token_counts, tokens=tokens, repeats=repeats, device=device, task=its_task, watch=bars
@@ -174,14 +170,6 @@ def speed(
         for time in times
     ]
     print_table(["model", "tokens", "ms for a training batch", "ms for a decoded token"], rows)
-
-
-def _checked_task(file: Path | None, paths: Sequence[NamedPath]) -> "TranslationTask":
-    """The task of the models, which are of it."""
-    task = task_or(library.tasks.TRANSLATION, file)
-    for _, path in paths:
-        task.recipe_tables(path)
-    return task
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:

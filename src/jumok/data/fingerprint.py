@@ -23,8 +23,6 @@ RECORD = "sources.json"
 MIXED_STORES = "mix-*.store"
 """The datasets of corpora that are mixed: mix-0.train.store, mix-0.valid.store, mix-1.train.store, …"""
 TEXT_FILES = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments")
-LATER = ("features", "tag", "mix")
-"""Settings of [data] that came after the first datasets were written."""
 VOCABULARIES = (SHARED, *SEPARATE)
 ARRAYS = (
     "starts", "sources", "features", "feature_starts", "columns", "values", "edge_features", "labels", "graph", "kept",
@@ -83,7 +81,7 @@ class SourceComparison(NamedTuple):
 
 def text_fingerprint(data: DataConfig) -> SourceFingerprint:
     """The fingerprint of the sources of parallel text."""
-    settings, babel = _effective_settings(asdict(data)), version("babel") if data.corpus else ""
+    settings, babel = asdict(data), version("babel") if data.corpus else ""
     saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they identify a dataset's contents
     paths = {*TEXT_FILES, "dataset"} if saved else set(TEXT_FILES)
     return SourceFingerprint(
@@ -91,17 +89,6 @@ def text_fingerprint(data: DataConfig) -> SourceFingerprint:
         fingerprint_of(_without_paths(settings, paths), babel),
         _text_files(settings) | {f"dataset/{path.relative_to(data.dataset)}": str(path) for path in saved},
     )
-
-
-def _effective_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings without later additions that have no effect, so that data prepared before them stay valid."""
-    later = {key for key in LATER if not settings.get(key)}
-    kept = {key: value for key, value in settings.items() if key not in later}
-    if "mix" in kept:
-        kept["mix"] = [
-            {key: corpus[key] for key in corpus if key != "validate" or not corpus[key]} for corpus in kept["mix"]
-        ]
-    return kept
 
 
 def _without_paths(settings: dict[str, Any], paths: set[str]) -> dict[str, Any]:
@@ -152,8 +139,8 @@ def mismatch_message(folder: Path, sources: SourceFingerprint, comparison: Sourc
             "into another folder"
         )
     return (
-        f"{folder} was prepared from other files or settings than those of [{section}]; restore them, or train into "
-        "another folder"
+        f"{folder} was prepared from other files or settings than those of [{section}], or by another version of "
+        "jumok; restore them, or train into another folder"
     )
 
 

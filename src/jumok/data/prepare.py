@@ -28,7 +28,7 @@ from jumok.data.subwords import UNK
 from jumok.data.tokenise import MOST_WORDS, Chunk, TokenisedChunk, tokenise_chunks, tokenised
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.data.tokenizer_pair import TokenizerPair
-from jumok.errors import DataError
+from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, atomic_write
 
 CHECKED_LINES = 1000
@@ -38,8 +38,6 @@ KEPT_PAIRS = "kept_pairs"
 """Key of the text of the pairs in the note of a validation dataset."""
 UNKNOWN_SHARE = 0.1
 """Share of unknown tokens above which a notice appears."""
-LATER = ("model", "source_kind", "target_kind", "unsplit", "edits")
-"""Settings of [tokenizer] that came after the first datasets were written."""
 SAMPLE = 2000
 """Rows in which unknown tokens are counted."""
 
@@ -94,6 +92,7 @@ def prepare(
     *,
     tokenizers: TokenizerPair | None = None,
     seed: int = 0,
+    resumed: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> PreparedText:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are up to date.
@@ -103,18 +102,21 @@ def prepare(
 
     They are if they were made with the same settings from the same text, wherever that text is now; if it no longer
     exists, they are used as they are. Standard input, which can be read only once, is first copied into the folder.
-    `say` receives progress messages.
+    A `resumed` run needs the text it began with; a ConfigError says why it is another one. `say` receives progress
+    messages.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
-    data = _copy_standard_input(folder, data)
-    sources = text_fingerprint(data)
+    data = _copy_standard_input(folder, _kept_input(folder, data) if resumed else data)
+    stores, sources = _stores(folder, data), text_fingerprint(data)
     comparison = compare_sources(folder, sources)
     vocabulary = _vocabulary_fingerprint(comparison.fingerprint, tokenizer)
-    if is_given := tokenizers is not None:
+    is_given = tokenizers is not None
+    tokenizers = tokenizers or _saved_tokenizers(folder, vocabulary)
+    if resumed and stores[0].train.exists() and not _are_current(stores, comparison.fingerprint, filters, tokenizers):
+        raise ConfigError(mismatch_message(folder, sources, comparison, "data"))
+    if is_given and tokenizers is not None:
         check_inputs(data)
         tokenizers.save(folder)
-    else:
-        tokenizers = _saved_tokenizers(folder, vocabulary)
     if tokenizers is None:
         check_inputs(data)
         say("learning the vocabulary")
@@ -122,7 +124,6 @@ def prepare(
         tokenizers = TokenizerPair.train(pairs, tokenizer, symbols=symbols, fingerprint=vocabulary, say=say)
         tokenizers.save(folder)
     fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
-    stores = _stores(folder, data)
     trains: list[Dataset] = []
     for store, corpus in zip(stores, data.corpora, strict=True):
         train = open_dataset(store.train, fingerprint)
@@ -141,7 +142,7 @@ def prepare(
         if not corpus.validates:
             continue
         valid = open_dataset(store.valid, fingerprint)
-        if valid is None or KEPT_PAIRS not in valid.note:
+        if valid is None:
             valid = _write_valid(store.valid, corpus.validation(), tokenizers, filters, fingerprint, say)
         held_out[store.name] = HeldOutPairs(valid, [Pair(*pair) for pair in valid.note[KEPT_PAIRS]])
     if comparison.missing:
@@ -188,32 +189,17 @@ def check_inputs(data: DataConfig) -> None:
         deque(islice(data.training_with_links(), CHECKED_LINES), maxlen=0)
 
 
-def why_outdated(
-    folder: str | Path,
-    data: DataConfig,
-    tokenizer: TokenizerConfig,
-    filters: FilterConfig,
-    tokenizers: TokenizerPair | None = None,
-) -> str:
-    """Why `prepare` would overwrite data prepared from other text or with other settings; "" if it would not."""
-    folder = Path(folder)
-    stores = _stores(folder, data)
-    if not stores[0].train.exists():
-        return ""
-    sources = text_fingerprint(kept_input(folder, data))
-    comparison = compare_sources(folder, sources)
+def _are_current(stores: list[_Store], sources: str, filters: FilterConfig, tokenizers: TokenizerPair | None) -> bool:
+    """Whether all training text was prepared from these sources with these settings."""
     if tokenizers is None:
-        tokenizers = _saved_tokenizers(folder, _vocabulary_fingerprint(comparison.fingerprint, tokenizer))
-    if tokenizers is not None:
-        fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
-        if all(open_dataset(store.train, fingerprint) for store in stores):
-            return ""
-    return mismatch_message(folder, sources, comparison, "data")
+        return False
+    fingerprint = _dataset_fingerprint(sources, filters, tokenizers)
+    return all(open_dataset(store.train, fingerprint) for store in stores)
 
 
-def kept_input(folder: str | Path, data: DataConfig) -> DataConfig:
+def _kept_input(folder: Path, data: DataConfig) -> DataConfig:
     """The same data, with the file that standard input ("-") was copied to when this folder was prepared."""
-    key, path = _input_copy(Path(folder), data)
+    key, path = _input_copy(folder, data)
     return _with_file(data, key, path) if key and path.exists() else data
 
 
@@ -280,9 +266,7 @@ def _input_copy(folder: Path, data: DataConfig) -> tuple[str, Path]:
 
 
 def _vocabulary_fingerprint(sources: str, config: TokenizerConfig) -> str:
-    settings = asdict(config) | {"sampling": 0}
-    later = [name for name in LATER if not settings[name]]  # older data stay valid
-    return fingerprint_of(sources, {name: value for name, value in settings.items() if name not in later})
+    return fingerprint_of(sources, asdict(replace(config, sampling=0)))
 
 
 def _dataset_fingerprint(sources: str, filters: FilterConfig, tokenizers: TokenizerPair) -> str:

@@ -30,7 +30,7 @@ class TokenizerPair(NamedTuple):
         return self.source is self.target or self.source.pieces == self.target.letters.pieces
 
     @property
-    def of_letters(self) -> bool:
+    def is_character_level(self) -> bool:
         """Whether a side is cut into letters; maps and links are then between tokens unless words are asked for."""
         return any(side.kind == "char" for side in self)
 

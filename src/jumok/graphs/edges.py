@@ -93,8 +93,8 @@ def _adjacency(owners: Tensor, others: Tensor, nodes: int) -> Adjacency:
 
 def check_range(edge_index: Int[Tensor, "2 edge"], nodes: int) -> None:
     """Raise an ArgumentError that names the first edge whose end is no node."""
-    # The check waits for the GPU, which neither a compiler nor a graph capture allows; elsewhere it is far cheaper
-    # than the device-side assertion that would end the process.
+    # The check waits for the GPU, which neither a compiler nor a graph capture allows. Elsewhere kernels would read and
+    # write out of bounds without it, and PyTorch's own operators would end the process with a device-side assertion.
     capturing = edge_index.is_cuda and torch.cuda.is_current_stream_capturing()
     if edge_index.numel() == 0 or torch.compiler.is_compiling() or capturing or edge_index.is_meta:
         return

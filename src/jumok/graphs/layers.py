@@ -19,7 +19,7 @@ With `degree_exponent` p, a neighbour j with d edges into it, its loop among the
 At p = 0.5 attention begins at the symmetric normalisation of Kipf and Welling (2017), with rows that sum to 1.
 
 On a GPU one fused kernel (graphs/gpu.py) scores, normalises and mixes. It reads the edges sorted: pass
-`SortedEdges.of(edge_index, nodes)` instead of `edge_index` to sort them once for all layers and steps.
+`SortedEdges.of(edge_index, nodes)` instead of `edge_index` to check and sort them once for all layers and steps.
 """
 
 from collections.abc import Callable
@@ -94,7 +94,24 @@ class _GraphLayer(nn.Module):
         self.dropout, self.value_dropout = dropout, value_dropout
         self.hops, self.teleport, self.degree_exponent = hops, teleport, degree_exponent
 
-    def _attend(self, scores: "_Scores", values: Float[Tensor, "node head dim"], graph: "_Graph") -> GraphAttended:
+    def _attend(
+        self,
+        scores: "_Scores",
+        values: Float[Tensor, "node head dim"],
+        edge_index: Tensor | SortedEdges,
+        features: Tensor | None,
+    ) -> GraphAttended:
+        """The definition without kernels, with an error for an edge whose end is no node."""
+        try:
+            return self._attend_graph(scores, values, _graph(edge_index, features, len(values), self.self_loops))
+        except (IndexError, RuntimeError):  # on a CPU, PyTorch refuses the edge but does not name it
+            if isinstance(edge_index, Tensor):
+                check_range(edge_index, len(values))
+            raise
+
+    def _attend_graph(
+        self, scores: "_Scores", values: Float[Tensor, "node head dim"], graph: "_Graph"
+    ) -> GraphAttended:
         """The definition: score every edge, softmax, mix."""
         visible, values = _hide(scores(graph), graph), self._drop_values(values)
         if self.degree_exponent:
@@ -194,8 +211,7 @@ class GraphAttention(_GraphLayer):
         vectors = torch.stack([self.source_vector, self.target_vector])
         scores, pair_scores = (partial(of, values, vectors) for of in (self._scores_of, self._pair_scores))
         if not (self.has_kernels and runs_on_kernels(values)) or self.degree_exponent:
-            graph = _graph(edge_index, edge_features, len(values), self.self_loops)
-            return _with_pair_scores(self._attend(scores, values, graph), pair_scores)
+            return _with_pair_scores(self._attend(scores, values, edge_index, edge_features), pair_scores)
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
@@ -312,8 +328,7 @@ class GraphAttentionV2(_GraphLayer):
         scores = partial(self._scores, source, target)
         pair_scores = partial(self._pair_scores, source, target)
         if not runs_on_kernels(source) or self.degree_exponent or (self.edge_width or 0) > MOST_EDGE_WIDTH:
-            graph = _graph(edge_index, edge_features, len(source), self.self_loops)
-            return _with_pair_scores(self._attend(scores, source, graph), pair_scores)
+            return _with_pair_scores(self._attend(scores, source, edge_index, edge_features), pair_scores)
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(source))
@@ -437,7 +452,7 @@ def _check_graph(
     in_width: int,
     edge_width: int | None,
 ) -> None:
-    """Refuse what PyTorch would take silently or explain badly, and edges between nodes that do not exist."""
+    """Refuse what PyTorch would take silently or explain badly; on a GPU, also an edge whose end is no node."""
     if len(x.shape) != 2 or x.shape[1] != in_width:
         raise ArgumentError(f"x is {list(x.shape)}; it must be [node, in_width] with in_width = {in_width}")
     if isinstance(edge_index, SortedEdges):  # its numbers were checked when it was sorted
@@ -455,7 +470,8 @@ def _check_graph(
     if edge_index.device != x.device:
         raise ArgumentError(f"edge_index is on {edge_index.device} but x is on {x.device}; move one to the other")
     _check_features(edge_features, edge_index, edge_width)
-    check_range(edge_index, x.shape[0])
+    if edge_index.is_cuda:
+        check_range(edge_index, x.shape[0])
 
 
 def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width: int | None) -> None:

@@ -19,7 +19,7 @@ from jumok.data.fingerprint import (
     missing_files_message,
     record_sources,
 )
-from jumok.errors import DataError
+from jumok.errors import ConfigError, DataError
 from jumok.files import atomic_write, parse_json
 from jumok.graphs.files import files_of, read_graph
 from jumok.graphs.graph import (
@@ -39,28 +39,28 @@ FORMAT = 1
 
 
 def prepare_graph(
-    folder: str | Path, config: GraphConfig, *, say: Callable[[str], None] = lambda message: None
+    folder: str | Path,
+    config: GraphConfig,
+    *,
+    resumed: bool = False,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Graph:
-    """Read, check and sort the graph of a recipe into `folder`, unless it is there and up to date."""
+    """Read, check and sort the graph of a recipe into `folder`, unless it is there and up to date.
+
+    A `resumed` run needs the graph it began with; a ConfigError says why it is another one.
+    """
     folder, inputs = Path(folder), graph_fingerprint(config)
     known, graph = compare_sources(folder, inputs), open_graph(folder)
     if graph is not None and graph.fingerprint == known.fingerprint:
         if known.missing:
             say(missing_files_message(known.missing, folder))
         return graph
+    if resumed and graph is not None:
+        raise ConfigError(mismatch_message(folder, inputs, known, "graph"))
     say("sorting the graph")
     raw = read_graph(config)
     record_sources(folder, inputs, known.fingerprint)
     return write_graph(folder, raw, config, fingerprint=known.fingerprint)
-
-
-def why_outdated(folder: str | Path, config: GraphConfig) -> str:
-    """Why `prepare_graph` would overwrite a graph prepared from other files; "" if it would not."""
-    folder, inputs = Path(folder), graph_fingerprint(config)
-    comparison, graph = compare_sources(folder, inputs), open_graph(folder)
-    if graph is None or graph.fingerprint == comparison.fingerprint:
-        return ""
-    return mismatch_message(folder, inputs, comparison, "graph")
 
 
 def graph_fingerprint(config: GraphConfig) -> SourceFingerprint:

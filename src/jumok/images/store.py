@@ -38,7 +38,7 @@ from jumok.data.pairs import Split
 from jumok.data.prepare import unknown_message
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.data.tokenizer_pair import SHARED
-from jumok.errors import DataError
+from jumok.errors import ConfigError, DataError
 from jumok.files import atomic_write, parse_json
 from jumok.images.files import ImageFolder, Pixels
 from jumok.images.pairs import CaptionedImage, ImagesConfig, ImageSource, model_image, read_captions, read_splits
@@ -193,16 +193,22 @@ def prepare_images(
     config: ImagesConfig,
     tokenizer: TokenizerConfig,
     *,
+    resumed: bool = False,
     say: Say = lambda message: None,
     watch: WatchImages = iter,
 ) -> PreparedImages:
-    """Resize images and tokenise captions, unless they are up to date; images pass through `watch` one by one."""
+    """Resize images and tokenise captions, unless they are up to date; images pass through `watch` one by one.
+
+    A `resumed` run needs the images and captions it began with; a ConfigError says why they are others.
+    """
     folder, sources = Path(folder), image_fingerprint(config, tokenizer)
     comparison = compare_sources(folder, sources)
     if prepared := _open_prepared(folder, comparison.fingerprint):
         if comparison.missing:
             say(missing_files_message(comparison.missing, folder))
         return prepared
+    if resumed and (folder / "valid.store").exists():
+        raise ConfigError(mismatch_message(folder, sources, comparison, "images"))
     splits = dict(zip(SPLITS, read_splits(config, SPLITS, say=say), strict=True))
     for split, source in splits.items():
         if not source.rows:
@@ -256,16 +262,6 @@ def images_digest(config: ImagesConfig) -> str:
     folder = ImageFolder(config.path)
     facts = sorted((image, *folder.facts(image)) for image in read_captions(config).lines)
     return hashlib.sha256("".join(f"{fact}\n" for fact in facts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def why_outdated(folder: str | Path, config: ImagesConfig, tokenizer: TokenizerConfig) -> str:
-    """Why `prepare_images` would overwrite data prepared from other images or captions; "" if it would not."""
-    folder, sources = Path(folder), image_fingerprint(config, tokenizer)
-    if not (folder / "valid.store").exists():
-        return ""
-    comparison = compare_sources(folder, sources)
-    complete = all(open_dataset(folder / f"{split}.store", comparison.fingerprint) for split in SPLITS)
-    return "" if complete else mismatch_message(folder, sources, comparison, "images")
 
 
 def to_tensor(images: Sequence[UInt8[np.ndarray, "side side 3"]]) -> UInt8[Tensor, "batch 3 side side"]:

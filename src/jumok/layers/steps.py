@@ -14,7 +14,7 @@ from jumok.attention.backends import why_no_triton
 from jumok.layers.multi_head import share_heads
 
 
-def own_step(
+def self_attention_step(
     query: Float[Tensor, "row head dim"],
     key: Float[Tensor, "row shared dim"],
     value: Float[Tensor, "row shared dim"],
@@ -30,7 +30,7 @@ def own_step(
     if why_no_triton(query.device, query.dtype) is None:
         from jumok.layers.gpu import step
 
-        return step.own_step(query, key, value, keys, values, ancestry, positions)
+        return step.self_attention_step(query, key, value, keys, values, ancestry, positions)
     sentences, capacity, beam = keys.shape[:3]
     for cache, new in ((keys, key), (values, value)):
         cache.index_copy_(1, positions[:1].long(), new.reshape(sentences, 1, beam, *new.shape[1:]))
@@ -48,7 +48,7 @@ def own_step(
     return attended.values.flatten(1)
 
 
-def source_step(
+def cross_attention_step(
     query: Float[Tensor, "row head dim"],
     keys: Float[Tensor, "sentence source shared dim"],
     values: Float[Tensor, "sentence source shared dim"],
@@ -59,7 +59,7 @@ def source_step(
     if why_no_triton(query.device, query.dtype) is None:
         from jumok.layers.gpu import step
 
-        return step.source_step(query, keys, values, visible, lengths)
+        return step.cross_attention_step(query, keys, values, visible, lengths)
     rows, heads, dim = query.shape
     sentences = len(visible)
     queries = query.view(sentences, -1, heads, dim).transpose(1, 2)
@@ -68,7 +68,7 @@ def source_step(
     return attended.values.transpose(1, 2).reshape(rows, heads * dim)
 
 
-def descend(
+def update_ancestry(
     ancestry: Int[Tensor, "sentence beam capacity"],
     parents: Int[Tensor, "sentence beam"],
     positions: Int[Tensor, " sentence"],
@@ -77,7 +77,7 @@ def descend(
     if why_no_triton(ancestry.device, torch.float32) is None:
         from jumok.layers.gpu import step
 
-        step.descend(ancestry, parents, positions)
+        step.update_ancestry(ancestry, parents, positions)
         return
     beam, capacity = ancestry.shape[1:]
     ancestry.copy_(ancestry.gather(1, parents[:, :, None].expand(-1, -1, capacity)))

@@ -391,7 +391,7 @@ class ModelAnswer(Message):
             layers=model.layers,
             heads=model.heads,
             kinds=list(model.kinds),
-            letters=generator.of_letters,
+            letters=generator.is_character_level,
             longest=generator.longest,
             beam=generator.decoding.beam,
             corpus=generator.corpus or None,

@@ -15,7 +15,7 @@ from jumok.images.files import Pixels
 from jumok.serve.errors import UnknownModelError
 from jumok.tasks import task_of
 from jumok.tasks.alignment import default_aligner
-from jumok.tasks.results import ANY, Languages
+from jumok.tasks.results import LANGUAGES_OF_MODEL, Languages
 from jumok.tasks.task import Task, parameters, read_trained
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translator import Translator
@@ -61,7 +61,7 @@ class ServedModel(Generic[G]):
 
     def between(self, languages: Languages) -> "ServedModel[G]":
         """The same model between two of its languages; the pairs that were asked for last are kept."""
-        if languages == ANY:
+        if languages == LANGUAGES_OF_MODEL:
             return self
         with self._turn:
             model = self._between.pop(languages, None) or self._set_to(languages)

@@ -19,7 +19,7 @@ from jumok.serve.metrics import ServerMetrics
 from jumok.serve.models import ServedModel, find_model
 from jumok.serve.queue import Job
 from jumok.tasks.captioner import Caption, Captioner
-from jumok.tasks.results import ANY, Languages
+from jumok.tasks.results import LANGUAGES_OF_MODEL, Languages
 from jumok.tasks.translated_text import Translation
 from jumok.tasks.translator import Translator
 
@@ -118,7 +118,7 @@ class Service:
     async def translator_between(self, name: str | None, languages: Languages) -> ServedModel[Translator]:
         """The translator of that name, or the first one, between two of its languages."""
         model = self.translator(name)
-        if languages == ANY:
+        if languages == LANGUAGES_OF_MODEL:
             return model
         return await run_in_threadpool(model.between, languages)  # whose tokenizers may take a moment
 
@@ -129,7 +129,7 @@ class Service:
         n_best: int,
         tag: str | None = None,
         *,
-        languages: Languages = ANY,
+        languages: Languages = LANGUAGES_OF_MODEL,
     ) -> TranslationJob:
         """A translation within the limits."""
         translator = await self.translator_between(model, languages)

@@ -24,7 +24,7 @@ from jumok.data.word_links import Link
 from jumok.errors import ArgumentError, DataError
 from jumok.files import is_same_file
 from jumok.settings import nearest
-from jumok.tasks.results import ANY, Languages
+from jumok.tasks.results import LANGUAGES_OF_MODEL, Languages
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import TrainedTranslator
 
@@ -57,7 +57,7 @@ class AlignmentOptions(NamedTuple):
     symmetrise: str = "grow-diag"
     tokens: bool | None = None
     """Align tokens instead of words; None aligns tokens if the tokenizer is character-level."""
-    languages: Languages = ANY
+    languages: Languages = LANGUAGES_OF_MODEL
     """The languages of source and target, for a multilingual model."""
     tag: str | None = None
     """A tag of the model in front of every source; one of opposite direction gets none."""
@@ -113,7 +113,7 @@ def check_options(model: str | Path | None, options: Mapping[str, Any]) -> None:
     known = (*AlignmentOptions._fields, "reverse", "dev", "task")
     if unknown := next((name for name in options if name not in known), None):
         raise ArgumentError(f"{unknown[:60]} is not an option of align{nearest(unknown, known)}")
-    given = {name: value for name, value in options.items() if value not in (None, ANY)}
+    given = {name: value for name, value in options.items() if value not in (None, LANGUAGES_OF_MODEL)}
     if given.get("tokens") is False:  # words are the default
         del given["tokens"]
     for name, values in (("links", Extraction), ("symmetrise", Join)):
@@ -163,7 +163,7 @@ def make_aligner(
     translator = task.load(model, device=device).between(*options.languages)
     forward, tag = translator.trained, "" if options.tag is None else translator.tag_named(options.tag)
     if options.tokens is None:
-        options = options._replace(tokens=forward.tokenizers.of_letters)
+        options = options._replace(tokens=forward.tokenizers.is_character_level)
     if options.tokens:
         say(f"links are between tokens ({_kinds_of_tokens(forward)}); `tokens=False` gives links between words")
     if reverse is None:
@@ -187,7 +187,7 @@ def make_aligner(
 def default_aligner(trained: TrainedTranslator) -> Aligner:
     """An aligner with the guided head, else with the one that aligns best on the model's built-in corpus, if any."""
     guided = guided_head(trained.model, trained.recipe.training.guide)
-    head, tokens = guided or _corpus_head(trained), trained.tokenizers.of_letters
+    head, tokens = guided or _corpus_head(trained), trained.tokenizers.is_character_level
     return Aligner(trained.model, trained.tokenizers, head, tokens=tokens)
 
 
@@ -199,7 +199,7 @@ def _corpus_head(trained: TrainedTranslator) -> AlignmentHead:
     sample = corpus_pairs(
         data.corpus, SAMPLE, split="valid", source=data.locales[0], target=data.locales[1], longest=data.longest
     )
-    tokens = trained.tokenizers.of_letters
+    tokens = trained.tokenizers.is_character_level
     return choose_head(trained.model, trained.tokenizers, list[Pair](sample), heads, tokens=tokens)
 
 

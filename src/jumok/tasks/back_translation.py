@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from jumok.data.filters import FilterReport
-from jumok.decoding.exported import weights_digest
+from jumok.decoding.conversion_cache import weights_digest
 from jumok.errors import ArgumentError, DataError
 from jumok.files import MOST_JSON, atomic_write, parse_json, read_plain, sync_folder
 from jumok.tasks.translated_text import Translation

@@ -13,17 +13,17 @@ from torch import Tensor
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.tokenizer import Tokenizer
 from jumok.data.tokenizer_pair import SHARED, TokenizerPair
-from jumok.errors import ConfigError, TrainingError
+from jumok.errors import TrainingError
 from jumok.images.encoder import GridEncoder, ImageCaptioner, build_captioner
 from jumok.images.files import Pixels
 from jumok.images.resnet import begin_with_weights
-from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images, why_outdated
+from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images
 from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
-from jumok.tasks.captioning_scores import DECODING, score_captioner
+from jumok.tasks.captioning_scores import CAPTIONING_OPTIONS, score_captioner
 from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
@@ -31,7 +31,7 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions,
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 
 
 class HeldOutImages(NamedTuple):
@@ -54,19 +54,21 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     model_sections: ClassVar = ("encoder", "decoder")
     trained = TrainedCaptioner
     map_example = "image.jpg"
-    evaluation_options = frozenset({"source", "reference", "metrics", "tokenize", "lowercase", *DECODING, "save"})
+    evaluation_options = frozenset(
+        {"source", "reference", "metrics", "tokenize", "lowercase", *CAPTIONING_OPTIONS, "save"}
+    )
     map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 
     def check(self, recipe: CaptionRecipe, run: RunContext) -> None:
-        """A new run needs enough memory, a resumed run the images that it started with."""
+        """Training needs enough memory."""
         build = partial(build_captioner, side=recipe.images.size, vocabulary=1)  # at least; its size is not known yet
         check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
-        if run.resumed and (why := why_outdated(run.data, recipe.images, recipe.tokenizer)):
-            raise ConfigError(why)
 
     def prepare(self, recipe: CaptionRecipe, run: RunContext) -> TaskData[CaptionRecipe, Tokenizer]:
         """Bring the images to one size and tokenise the captions."""
-        prepared = prepare_images(run.data, recipe.images, recipe.tokenizer, say=run.say, watch=_with_progress)
+        prepared = prepare_images(
+            run.data, recipe.images, recipe.tokenizer, resumed=run.resumed, say=run.say, watch=_with_progress
+        )
         return TaskData(
             recipe=recipe,
             assets=prepared.tokenizer,
@@ -125,7 +127,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
             return [output.text for output in Captioner(trained).caption(images)]
 
         def outputs() -> list[str]:
-            return here().map(caption, list(held_out.images))
+            return current_processes().map(caption, list(held_out.images))
 
         losses = held_out_loss(trained.model, held_out.batches, caption_loss)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)

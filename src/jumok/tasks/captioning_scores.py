@@ -15,7 +15,7 @@ from jumok.tasks.translation_scores import TOKENIZE, score_table
 
 METRICS = ("bleu", "cider", "meteor", "chrf", "ter")
 """The usual scores of captions."""
-DECODING = ("beam", "length_penalty", "min_length", "max_length", "no_repeat")
+CAPTIONING_OPTIONS = ("beam", "length_penalty", "min_length", "max_length", "no_repeat")
 """The settings of beam search that captions can be evaluated with."""
 
 
@@ -54,7 +54,7 @@ def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: 
     check_scores(metrics, tokenize)
     recipe = captioner.trained.recipe
     source = _test_images(recipe.images, options.source, options.reference)
-    decoding = {name: getattr(options, name) for name in DECODING}
+    decoding = {name: getattr(options, name) for name in CAPTIONING_OPTIONS}
     stream = captioner.stream((source.read(row.image) for row in source.rows), **decoding)
     outputs = [caption.text for caption in watch(stream, "captioning", len(source.rows))]
     write_outputs(options.save, outputs)

@@ -13,6 +13,7 @@ from jumok.errors import ArgumentError
 from jumok.files import atomic_write
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translation_scores import read_test_set
+from jumok.tasks.translator import TrainedTranslator
 
 CHART_KINDS = (".svg", ".png", ".pdf")
 
@@ -59,15 +60,19 @@ def gradient_by_distance(
     watch: Watch = unwatched,
 ) -> dict[str, list[GradientReach]]:
     """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
-    curves = {}
-    for name, folder in models.items():
-        model, recipe, tokenizers, _ = task.load(folder, device=device).trained
+    loaded, curves = load_models(models, task, device), {}
+    for name, (model, recipe, tokenizers, _) in loaded.items():
         if untrained:
             model = task.new_model(recipe, tokenizers).to(next(model.parameters()).device)
         batches = list(batches_of(tokenizers, sources, references, shortest=shortest, most=sentences))
         gradients = list(relative_gradients(model, watch(batches, f"gradients of {name}", len(batches))))
         curves[name] = reach_by_distance(gradients, ends=ends, shortest=shortest)
     return curves
+
+
+def load_models(models: Mapping[str, Path], task: TranslationTask, device: str) -> dict[str, TrainedTranslator]:
+    """All models, so that a folder that is none is refused before any work."""
+    return {name: task.load(folder, device=device).trained for name, folder in models.items()}
 
 
 def speed_by_length(
@@ -81,10 +86,9 @@ def speed_by_length(
     watch: Watch = unwatched,
 ) -> dict[str, list[StepTime]]:
     """The time of a training step and of a decoded token at each length, for every model."""
-    curves = {}
-    for name, folder in models.items():
-        model = task.load(folder, device=device).trained.model
-        times = step_times(model, lengths, tokens=tokens, repeats=repeats)
+    loaded, curves = load_models(models, task, device), {}
+    for name, trained in loaded.items():
+        times = step_times(trained.model, lengths, tokens=tokens, repeats=repeats)
         curves[name] = list(watch(times, f"timing {name}", len(lengths)))
     return curves
 

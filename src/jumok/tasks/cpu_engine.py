@@ -15,9 +15,9 @@ from jumok.data import TokenizerPair
 from jumok.data.dataset import Dataset
 from jumok.data.prepare import train_stores
 from jumok.decoding.config import DecodingConfig, Precision
+from jumok.decoding.conversion_cache import FOLDER, exported, weights_digest
 from jumok.decoding.ctranslate2_engine import SHORTLIST, CTranslate2Engine, can_search, is_installed, why_it_fails
 from jumok.decoding.ctranslate2_model import why_not, write_model
-from jumok.decoding.exported import FOLDER, exported, weights_digest
 from jumok.decoding.int8_rnn import can_quantise, quantised, with_vocabulary, works_here
 from jumok.decoding.shortlist import FILE, Shortlist, read_shortlist
 from jumok.errors import ArgumentError, DataError, JumokError

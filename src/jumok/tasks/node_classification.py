@@ -23,7 +23,7 @@ from jumok.graphs.graph import Graph
 from jumok.graphs.map import find_node, graph_map
 from jumok.graphs.network import GraphAttentionNetwork, GraphPrediction
 from jumok.graphs.sampling import SamplingConfig
-from jumok.graphs.store import open_graph, prepare_graph, why_outdated
+from jumok.graphs.store import open_graph, prepare_graph
 from jumok.model_folder import ModelFolder
 from jumok.progress import progress
 from jumok.screen import to_screen
@@ -34,7 +34,7 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions,
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import Loss, smoothed_cross_entropy
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 
 
 class TrainedGraph(NamedTuple):
@@ -127,14 +127,9 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         self.graph = graph
         """A graph that is in memory already, to be trained on instead of the recipe's."""
 
-    def check(self, recipe: GraphRecipe, run: RunContext) -> None:
-        """A resumed run needs the graph it began with."""
-        if run.resumed and self.graph is None and (why := why_outdated(run.data, recipe.graph)):
-            raise ConfigError(why)
-
     def prepare(self, recipe: GraphRecipe, run: RunContext) -> TaskData[GraphRecipe, Graph]:
         """Sort the edges of the graph by their targets, and split its nodes."""
-        graph = self.graph or prepare_graph(run.data, recipe.graph, say=run.say)
+        graph = self.graph or prepare_graph(run.data, recipe.graph, resumed=run.resumed, say=run.say)
         run.say(str(graph))
         check_pooling(recipe, graph)
         check_shared(recipe.sampling)
@@ -327,7 +322,7 @@ def held_out_scores(model: GraphAttentionNetwork, batches: GraphBatches) -> dict
     def logits_of(steps: Sequence[int]) -> list[Tensor]:
         return [batch_logits(model, batches, step).cpu() for step in steps]
 
-    parts = here().map(logits_of, range(batches.steps(0)))
+    parts = current_processes().map(logits_of, range(batches.steps(0)))
     logits = torch.cat(parts).to(next(model.parameters()).device)
     labels = torch.from_numpy(np.asarray(batches.graph.labels[batches.items])).to(logits.device)
     right = (logits.argmax(-1) == labels).double().mean()
@@ -337,9 +332,10 @@ def held_out_scores(model: GraphAttentionNetwork, batches: GraphBatches) -> dict
 
 def check_shared(sampling: SamplingConfig) -> None:
     """Raise a ConfigError if several processes are to train on a whole graph, of which there is one batch."""
-    if here().world > 1 and not sampling.fanout:
+    processes = current_processes().world
+    if processes > 1 and not sampling.fanout:
         raise ConfigError(
-            f"without sampling.fanout every step sees the whole graph, which {here().world} processes cannot share; "
+            f"without sampling.fanout every step sees the whole graph, which {processes} processes cannot share; "
             "train with one process, or draw neighbours, for example sampling.fanout = [10, 10]"
         )
 

@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError
 from jumok.files import atomic_write
 
 Languages = tuple[str | None, str | None]
-ANY: Languages = (None, None)
+LANGUAGES_OF_MODEL: Languages = (None, None)
 """The languages of source and target that the model is set to."""
 
 
@@ -41,7 +41,7 @@ class EvaluationOptions(CommandOptions):
     """Use only the rows of a TSV with this text in this column."""
     tag: str | None = None
     """The tag in front of every source."""
-    languages: Languages = ANY
+    languages: Languages = LANGUAGES_OF_MODEL
     """Those of source and target, for a model of several."""
     metrics: tuple[str, ...] = ()
     """Defaults to the scores that are usual for the task."""
@@ -125,7 +125,7 @@ class MapOptions(CommandOptions):
     max_source: int | None = None
     tag: str | None = None
     """The tag in front of the source."""
-    languages: Languages = ANY
+    languages: Languages = LANGUAGES_OF_MODEL
     """Those of source and target, for a model of several."""
 
 

@@ -23,7 +23,7 @@ from jumok.training.checkpoint import checkpoints
 from jumok.training.loop import Reason
 from jumok.training.loop import train as run_loop
 from jumok.training.parallel import with_whole_weights
-from jumok.training.processes import device_name, here, is_restarted, joined
+from jumok.training.processes import current_processes, device_name, is_restarted, joined
 from jumok.training.progress import Report, report_to_stderr
 from jumok.training.resume import will_resume
 from jumok.training.state import TrainingState
@@ -98,7 +98,7 @@ def prepare_data(
     with joined(device) as processes:
         report = (report or report_to_stderr()) if processes.leads else Report()
         task, recipe, folder = _resolved(recipe, overrides, out, task, report, resume=False)
-        processes.first(lambda: will_resume(folder, recipe.training, decisive(recipe), resume=False))
+        processes.first(lambda: will_resume(folder, recipe.training, settings_fixed_on_resume(recipe), resume=False))
         run = RunContext(folder, find_device(device_name(device)), report, False)
         with _interruption_reported(folder, report):
             _prepared(task, recipe, run)
@@ -109,7 +109,7 @@ def _train(
     task: Task[Any, Any], recipe: Any, folder: Path, where: torch.device, report: Report, *, resume: bool, draw: bool
 ) -> Run:
     """Train in this process, together with those that are joined with it."""
-    processes, settings = here(), decisive(recipe)
+    processes, settings = current_processes(), settings_fixed_on_resume(recipe)
     begun = processes.first(lambda: will_resume(folder, recipe.training, settings, resume=resume))
     if resume and not begun:
         report.say(f"there is no run to resume in {folder}; starting a new one")
@@ -136,7 +136,7 @@ def _train(
         validate=validate if data.held_out is not None else None,
         report=report,
         resume=resume,
-        data=data.fingerprint,
+        data_fingerprint=data.fingerprint,
         settings=settings,
         draw=draw_curve if draw and task.draws_curve else None,
         task=task,
@@ -186,7 +186,7 @@ def _prepared(task: Task[Any, Any], recipe: Any, run: RunContext) -> TaskData[An
         task.check(recipe, run)
         ready.append(task.prepare(recipe, run))
 
-    here().first(prepare)
+    current_processes().first(prepare)
     return ready[0] if ready else task.prepare(recipe, run._replace(resumed=True))
 
 
@@ -242,7 +242,7 @@ def _folder(out: str | Path | None, path: Path | None) -> Path:
     return Path("runs") / path.stem if out is None and path is not None else Path(str(out))
 
 
-def decisive(recipe: Any) -> dict[str, dict[str, Any]]:
+def settings_fixed_on_resume(recipe: Any) -> dict[str, dict[str, Any]]:
     """The settings outside [training] and [decoding] that a resumed run must share with the run before."""
     names = [field.name for field in fields(recipe) if field.name not in ("training", "decoding")]
     settings = {name: _without_paths(getattr(recipe, name)) for name in names}

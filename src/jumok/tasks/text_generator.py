@@ -87,7 +87,7 @@ class TextGenerator(ABC):
             )
 
     @property
-    def of_letters(self) -> bool:
+    def is_character_level(self) -> bool:
         """Whether maps are between tokens unless words are asked for, because texts are cut into letters."""
         return False
 

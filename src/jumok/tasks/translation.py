@@ -17,7 +17,6 @@ from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, PreparedText, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.filters import FilterConfig
-from jumok.data.prepare import kept_input, why_outdated
 from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import SHOWN_TAGS, TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
@@ -39,7 +38,7 @@ from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss, perplexity
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 from jumok.training.step import autocast
 
 STARTED_FROM = ("tokenizer", "encoder", "decoder")
@@ -86,43 +85,38 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     map_options = frozenset(option.name for option in fields(MapOptions))
 
     def check(self, recipe: TranslationRecipe, run: RunContext) -> None:
-        """A new run needs fitting vectors and enough memory, a resumed run the data that it started with."""
-        build = partial(
-            build_model,
-            source_vocabulary=3,  # at least; the real sizes are not known yet
-            target_vocabulary=3,
-            shared_vocabulary=recipe.tokenizer.shared,
-        )
-        check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
-        given = self._tokenizers(recipe)
-        if recipe.training.freeze:
-            with torch.device("meta"):  # names without contents
-                model = build(recipe.encoder, recipe.decoder)
-            freeze(model, recipe.training.freeze)
-            if shared := frozen_elsewhere(model, recipe.training.freeze):
-                named = json.dumps(recipe.training.freeze)
-                run.say(f"training.freeze = {named} also freezes {' and '.join(shared)}: the weights are shared")
-            self._check_new_symbols(recipe, given, model)
-        _with_own_tokenizer(recipe, given)  # which refuses what does not fit its kind
+        """Training needs enough memory, and a new run vectors that fit."""
+        check_memory(_smallest_build(recipe), recipe.encoder, recipe.decoder, device=run.device)
         if not run.resumed:
-            self._check_start(recipe, given)
             for config in (recipe.encoder, recipe.decoder):
                 check_vectors(config)
-        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, given):
-            raise ConfigError(why)
 
     def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, TokenizerPair]:
-        """Tokenise the pairs."""
-        data = kept_input(run.data, recipe.data) if run.resumed else recipe.data
-        given = self._tokenizers(recipe)
-        seed = recipe.training.seed
-        prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, tokenizers=given, seed=seed, say=run.say)
+        """Tokenise the pairs; before that, refuse what does not fit the tokenizer or the model to start from."""
+        folder, seed = recipe.training.start_from, recipe.training.seed
+        start = _tokenizers_in(folder) if folder else None
+        given = _given_tokenizers(recipe, start)
+        if recipe.training.freeze:
+            _check_frozen(recipe, start, given, run.say)
+        used = _with_own_tokenizer(recipe, given)
+        if start is not None and given is not None and not run.resumed:
+            self._check_start(recipe, start, given)
+        prepared = prepare(
+            run.data,
+            recipe.data,
+            recipe.tokenizer,
+            recipe.filter,
+            tokenizers=given,
+            seed=seed,
+            resumed=run.resumed,
+            say=run.say,
+        )
         run.say(str(prepared.report))
         if recipe.data.holds_out:
             run.say(held_out_message(len(prepared.valid_pairs)))
         tokenizers = prepared.tokenizers
         return TaskData(
-            recipe=_with_own_tokenizer(_for_use(recipe, prepared), given),
+            recipe=_for_use(used, prepared),
             assets=tokenizers,
             train=Batches(
                 prepared.train,
@@ -184,56 +178,15 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         further = {name: {**start[name], **own[name]} for name in STARTED_FROM}
         return {**tables, **further, "filter": _within_positions(tables.get("filter", {}), further)}
 
-    def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
-        """The recipe's own tokenizer for both sides, or those of the model to start from; None if there is neither."""
-        folder, path = recipe.training.start_from, recipe.tokenizer.model
-        start = _tokenizers_in(folder) if folder else None
-        if not path:
-            return None if start is None else start.with_symbols(recipe.data.symbols())
-        tokenizer = read_tokenizer(path, lowercase=recipe.tokenizer.lowercase)
-        if start is not None:
-            tokenizer = tokenizer.with_symbols(start.source.symbols)
-            for side in start:
-                if side.size != tokenizer.size:
-                    raise ConfigError(
-                        f"the model in {folder} has {side.size:,} tokens, but tokenizer.model = {path} has "
-                        f"{tokenizer.size:,}; leave out tokenizer.model, or train without training.start_from"
-                    )
-        tokenizer = tokenizer.with_symbols(recipe.data.symbols())
-        return TokenizerPair(tokenizer, tokenizer)
-
-    def _check_start(self, recipe: TranslationRecipe, given: TokenizerPair | None) -> None:
-        """Refuse settings with which the weights of the model to start from do not fit."""
+    def _check_start(self, recipe: TranslationRecipe, known: TokenizerPair, given: TokenizerPair) -> None:
+        """Refuse settings with which the weights of the model to start from, which has `known`, do not fit."""
         folder = recipe.training.start_from
-        if not folder or given is None:
-            return
         shapes = read_folder(folder, lambda opened: opened.header().shapes)
         with torch.device("meta"):  # shapes without contents
             model = self.build(recipe, given)
             start = {name: torch.empty(shape) for name, shape in shapes.items()}
-        grown = with_new_rows(start, model, _new_sizes(_tokenizers_in(folder), given))
+        grown = with_new_rows(start, model, _new_sizes(known, given))
         check_fit(weights_of(model), grown, Path(folder) / WEIGHTS, hint=KEEP_SHAPE)
-
-    def _check_new_symbols(self, recipe: TranslationRecipe, given: TokenizerPair | None, model: EncoderDecoder) -> None:
-        """Refuse to freeze the embedding of the source where a symbol is new, whose vector would stay random."""
-        folder, table = recipe.training.start_from, model.encoder.embedding.table
-        if not folder or given is None or table.requires_grad:
-            return
-        known = _tokenizers_in(folder).source.pieces
-        if new := given.source.pieces[len(known) :]:
-            names = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is table]
-            sides = dict.fromkeys(name.split(".")[0] for name in names if name.startswith(recipe.training.freeze))
-            others = [
-                f"{side}.{name}"
-                for side in sides
-                for name in parts_with_weights(model.get_submodule(side))
-                if all(weight is not table for weight in model.get_submodule(f"{side}.{name}").parameters())
-            ]
-            raise ConfigError(
-                f"{new[0]} is new to the vocabulary of {folder} and must be learnt, but training.freeze = "
-                f"{list(recipe.training.freeze)} freezes the embedding of the source; freeze "
-                f"{' and '.join(others)} instead"
-            )
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
@@ -263,7 +216,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             return [output.text for output in Translator(trained).translate([pair.source for pair in pairs])]
 
         def outputs() -> list[str]:
-            return here().map(translate, held_out.pairs)
+            return current_processes().map(translate, held_out.pairs)
 
         losses = held_out_loss(trained.model, held_out.batches)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)
@@ -397,6 +350,65 @@ def _for_use(recipe: TranslationRecipe, prepared: PreparedText) -> TranslationRe
     if folder:
         longest = max(longest, recipe_tables(folder).get("decoding", {}).get("max_source", 0))
     return replace(recipe, decoding=replace(recipe.decoding, max_source=longest))
+
+
+def _smallest_build(recipe: TranslationRecipe) -> Callable[..., EncoderDecoder]:
+    """Builds the recipe's model with vocabularies of the least size; theirs are not known before text is read."""
+    shared = recipe.tokenizer.shared
+    return partial(build_model, source_vocabulary=3, target_vocabulary=3, shared_vocabulary=shared)
+
+
+def _given_tokenizers(recipe: TranslationRecipe, start: TokenizerPair | None) -> TokenizerPair | None:
+    """The recipe's own tokenizer for both sides, or those of the model to start from; None if there is neither."""
+    folder, path = recipe.training.start_from, recipe.tokenizer.model
+    if not path:
+        return None if start is None else start.with_symbols(recipe.data.symbols())
+    tokenizer = read_tokenizer(path, lowercase=recipe.tokenizer.lowercase)
+    if start is not None:
+        tokenizer = tokenizer.with_symbols(start.source.symbols)
+        for side in start:
+            if side.size != tokenizer.size:
+                raise ConfigError(
+                    f"the model in {folder} has {side.size:,} tokens, but tokenizer.model = {path} has "
+                    f"{tokenizer.size:,}; leave out tokenizer.model, or train without training.start_from"
+                )
+    tokenizer = tokenizer.with_symbols(recipe.data.symbols())
+    return TokenizerPair(tokenizer, tokenizer)
+
+
+def _check_frozen(
+    recipe: TranslationRecipe, start: TokenizerPair | None, given: TokenizerPair | None, say: Callable[[str], None]
+) -> None:
+    """Refuse frozen parts that the model does not have, or that must learn a new symbol; tell of shared weights."""
+    with torch.device("meta"):  # names without contents
+        model = _smallest_build(recipe)(recipe.encoder, recipe.decoder)
+    freeze(model, recipe.training.freeze)
+    if shared := frozen_elsewhere(model, recipe.training.freeze):
+        named = json.dumps(recipe.training.freeze)
+        say(f"training.freeze = {named} also freezes {' and '.join(shared)}: the weights are shared")
+    if start is not None and given is not None and not model.encoder.embedding.table.requires_grad:
+        _check_new_symbols(recipe, start, given, model)
+
+
+def _check_new_symbols(
+    recipe: TranslationRecipe, known: TokenizerPair, given: TokenizerPair, model: EncoderDecoder
+) -> None:
+    """Refuse to freeze the embedding of the source where a symbol is new, whose vector would stay random."""
+    table, new = model.encoder.embedding.table, given.source.pieces[len(known.source.pieces) :]
+    if not new:
+        return
+    names = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is table]
+    sides = dict.fromkeys(name.split(".")[0] for name in names if name.startswith(recipe.training.freeze))
+    others = [
+        f"{side}.{name}"
+        for side in sides
+        for name in parts_with_weights(model.get_submodule(side))
+        if all(weight is not table for weight in model.get_submodule(f"{side}.{name}").parameters())
+    ]
+    raise ConfigError(
+        f"{new[0]} is new to the vocabulary of {recipe.training.start_from} and must be learnt, but training.freeze = "
+        f"{list(recipe.training.freeze)} freezes the embedding of the source; freeze {' and '.join(others)} instead"
+    )
 
 
 def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) -> TranslationRecipe:

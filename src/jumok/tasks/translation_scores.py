@@ -32,14 +32,14 @@ from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import nearest_path
 from jumok.screen import to_screen
 from jumok.tasks.describe import count
-from jumok.tasks.results import ANY, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
+from jumok.tasks.results import LANGUAGES_OF_MODEL, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
 from jumok.tasks.task import Task
 from jumok.tasks.translated_text import Translation
 from jumok.tasks.translator import Translator
 
 METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
 """The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
-DECODING = frozenset(setting.name for setting in fields(DecodingConfig)) | {"tag"}
+DECODING_OPTIONS = frozenset(setting.name for setting in fields(DecodingConfig)) | {"tag"}
 """The names of the options that a model translates with."""
 
 
@@ -156,7 +156,7 @@ def _interval(score: MetricScore) -> str:
 
 def decoding_settings(options: EvaluationOptions) -> dict[str, Any]:
     """The settings of decoding among the options that are given."""
-    return {name: value for name, value in vars(options).items() if name in DECODING and value is not None}
+    return {name: value for name, value in vars(options).items() if name in DECODING_OPTIONS and value is not None}
 
 
 def evaluate_translations(
@@ -179,8 +179,10 @@ def evaluate_translations(
         options.source, options.reference, options.columns, features=options.features, only=options.only
     )
     terms = None if options.terms is None else read_terms(options.terms)
-    for other, path in options.compare:
-        check_system(task, other, path, len(references))
+    opened = [
+        (other, open_system(task, other, path, len(references), languages=options.languages, device=device))
+        for other, path in options.compare
+    ]
     system = first(sources)
     if len(system.outputs) != len(references):
         reference = options.reference or options.source
@@ -191,18 +193,8 @@ def evaluate_translations(
     write_outputs(options.save, system.outputs)
     decoding = decoding_settings(options)
     others = [
-        read_system(
-            task,
-            other,
-            path,
-            sources,
-            languages=options.languages,
-            kind=options.kind,
-            device=device,
-            watch=watch,
-            **decoding,
-        )
-        for other, path in options.compare
+        make_system(other, opened_system, sources, kind=options.kind, watch=watch, **decoding)
+        for other, opened_system in opened
     ]
     test = EvaluationSet(
         _words_of(sources) if options.features else sources,
@@ -226,7 +218,7 @@ def evaluate_outputs(
 ) -> EvaluationResult:
     """Score the outputs in a file, one per line, and those of other systems."""
     if not options.compare:
-        options.check_used(frozenset(vars(options)) - DECODING - {"languages"}, path, "is a file of outputs")
+        options.check_used(frozenset(vars(options)) - DECODING_OPTIONS - {"languages"}, path, "is a file of outputs")
 
     def first(sources: Sequence[str]) -> System:
         return System(name, read_composed(path))
@@ -345,35 +337,32 @@ def _composed(lines: Sequence[str], path: str | Path) -> list[str]:
     return composed
 
 
-def check_system(task: Task[Any, Any], name: str, path: Path, sentences: int) -> None:
-    """Refuse a path that is neither a model of the task nor a file with one output per sentence."""
-    if not path.exists():
-        raise ModelError(f"there is no model folder or file of outputs {path}{nearest_path(path)}")
-    if not path.is_file():
-        task.recipe_tables(path)
-    elif (lines := sum(1 for _ in read_lines(path))) != sentences:
-        raise ArgumentError(f"{name} has {lines} outputs, but there are {sentences} source sentences")
-
-
-def read_system(
+def open_system(
     task: Task[Any, Any],
     name: str,
     path: Path,
-    sources: Sequence[str],
+    sentences: int,
     *,
-    languages: Languages = ANY,
-    kind: MapKind = "cross",
+    languages: Languages = LANGUAGES_OF_MODEL,
     device: str = "auto",
-    watch: Watch = unwatched,
-    **decoding: Any,
-) -> System:
-    """The outputs in a file, or those of a translator on the sources, which `task` loads."""
+) -> Translator | list[str]:
+    """The translator in a folder, which `task` loads, or the outputs in a file, one per sentence."""
+    if not path.exists():
+        raise ModelError(f"there is no model folder or file of outputs {path}{nearest_path(path)}")
     if path.is_file():
-        return System(name, read_composed(path))
+        outputs = read_composed(path)
+        if len(outputs) != sentences:
+            raise ArgumentError(f"{name} has {len(outputs)} outputs, but there are {sentences} source sentences")
+        return outputs
     translator: Translator = task.load(path, device=device)
-    if translator.trained.tokenizers.source.languages:
-        translator = translator.between(*languages)
-    return translate_system(name, translator, sources, kind=kind, watch=watch, **decoding)
+    return translator.between(*languages) if translator.trained.tokenizers.source.languages else translator
+
+
+def make_system(name: str, opened: Translator | list[str], sources: Sequence[str], **options: Any) -> System:
+    """A system from its outputs, or from a translator by `translate_system` with these options."""
+    return (
+        translate_system(name, opened, sources, **options) if isinstance(opened, Translator) else System(name, opened)
+    )
 
 
 def translate_system(

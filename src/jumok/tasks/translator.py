@@ -254,13 +254,13 @@ class Translator(TextGenerator):
         self, source: str, ids: Sequence[int], *, words: bool | None = None, kind: MapKind = "cross"
     ) -> AttentionMap:
         """The attention of the model while it writes the given tokens; `words` as in `Translation.attention`."""
-        words = not self.of_letters if words is None else words
+        words = not self.is_character_level if words is None else words
         return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words, kind=kind)
 
     @property
-    def of_letters(self) -> bool:
+    def is_character_level(self) -> bool:
         """Whether a side is cut into letters."""
-        return self.trained.tokenizers.of_letters
+        return self.trained.tokenizers.is_character_level
 
     def smallest_source(self) -> tuple[Tensor, Tensor]:
         """A source of one token, the end of a text."""

@@ -34,7 +34,7 @@ from jumok.models.weights import (
 )
 from jumok.training.config import TrainingConfig
 from jumok.training.optimiser import MovingAverage, load_moments, moments
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 from jumok.training.state import Origin, TrainingState, from_json, to_json
 
 MANIFEST = "manifest.json"
@@ -227,7 +227,7 @@ def save_snapshot(
     tensors = {MODEL: weights_of(model), MOMENTS: moments(model, optimiser)}
     if average is not None:
         tensors[AVERAGE] = average.average
-    if not here().leads:
+    if not current_processes().leads:
         for name in tensors:
             deque(whole(tensors[name]), maxlen=0)
         return checkpoint_path(folder, state.step)
@@ -322,7 +322,7 @@ def write_final(folder: Path, model: nn.Module, weights: dict[str, Tensor]) -> P
     """Put these weights into the model and, in the leading process, into a file that is to become model.safetensors."""
     load_weights(model, weights, folder / MODEL)
     content = _bytes_of_whole(weights_of(model))
-    return _write_weights(folder, content) if here().leads else folder / NEW_WEIGHTS
+    return _write_weights(folder, content) if current_processes().leads else folder / NEW_WEIGHTS
 
 
 def validated_file(folder: Path, checkpoint: Path) -> Path:

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from jumok.screen import is_launched
-from jumok.training.processes import here, may_stop_alone
+from jumok.training.processes import current_processes, may_stop_alone
 
 MESSAGE = b"\nfinishing this step and saving; once more to quit at once\n"
 MESSAGE_TO_ALL = b"\nfinishing this step in all processes and saving\n"
@@ -61,10 +61,10 @@ class StopRequest:
         if not is_launched():
             at_once = again or self._abandon
         else:
-            at_once = self._abandon and not again and (here().world == 1 or may_stop_alone())
+            at_once = self._abandon and not again and (current_processes().world == 1 or may_stop_alone())
         if at_once:
             raise KeyboardInterrupt
-        if again or not here().leads:
+        if again or not current_processes().leads:
             return
         with suppress(OSError):  # Ctrl-C ends the other end of a pipe, too
             os.write(2, MESSAGE_TO_ALL if is_launched() else MESSAGE)  # print() may be in the middle of a line

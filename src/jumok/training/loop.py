@@ -35,7 +35,7 @@ from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.parallel import parallel_of
-from jumok.training.processes import check_seen, check_shares, here
+from jumok.training.processes import check_seen, check_shares, current_processes
 from jumok.training.progress import Report
 from jumok.training.read_ahead import Position, ReadAhead, StopReasons
 from jumok.training.resume import begin, folder_lock, make_folder
@@ -65,7 +65,7 @@ def train(
     validate: Validator | None = None,
     report: Report | None = None,
     resume: bool = False,
-    data: str = "",
+    data_fingerprint: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Callable[[Path], object] | None = None,
     task: Objective[Any] = SEQUENCES,
@@ -75,11 +75,11 @@ def train(
     """Train the model into `folder`: checkpoints/, metrics.jsonl, and from the first validation model.safetensors.
 
     `validate` scores the model as it is handed over, in evaluation mode; one of its scores must be `config.metric`.
-    `resume` continues from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
-    the batches are made of, `settings` are sections of the recipe; a resume with others is refused. `draw` is called
-    with metrics.jsonl after validations. `task` says how a batch becomes a loss. `publish` is handed a file with the
-    weights of every best validation so far, and with the final ones, and makes it the model's; a resumed run does so
-    at once where `is_published` says that the folder holds no whole model.
+    `resume` continues from the newest checkpoint, on a CPU bit for bit as if there had been no break.
+    `data_fingerprint` names what the batches are made of, `settings` are sections of the recipe; a resume with others
+    is refused. `draw` is called with metrics.jsonl after validations. `task` says how a batch becomes a loss. `publish`
+    is handed a file with the weights of every best validation so far, and with the final ones, and makes it the
+    model's; a resumed run does so at once where `is_published` says that the folder holds no whole model.
 
     Within `processes.joined` the processes do all this together, and one of them writes.
     """
@@ -89,14 +89,15 @@ def train(
         if device.type == "cpu":
             keep_freed_memory()
             stack.enter_context(fast_products())
-        if here().leads:
+        leads = current_processes().leads
+        if leads:
             make_folder(Path(folder), resume=resume)
             stack.enter_context(folder_lock(Path(folder)))
-        here().gather(lambda: check_seen(Path(folder)))
-        origin = Origin(data, settings or {})
+        current_processes().gather(lambda: check_seen(Path(folder)))
+        origin = Origin(data_fingerprint, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)
-        if here().leads and trainer.best is not None and trainer.best.exists() and not is_published(Path(folder)):
+        if leads and trainer.best is not None and trainer.best.exists() and not is_published(Path(folder)):
             trainer.publish(trainer.best)  # the process before was killed meanwhile, or the model was damaged since
         state = trainer.state
         stop = stack.enter_context(StopRequest())
@@ -147,7 +148,7 @@ class Trainer:
         self._validator, self._publish = validate, publish
         self._width = task.width(model)
         self._unsaved = False
-        self.state.batches = self.state.batches or config.accumulate * (1 if self.state.step else here().world)
+        self.state.batches = self.state.batches or config.accumulate * current_processes().world
         check_shares(self.state.batches)
         self._agreed = StopReasons(late=self.is_late())
 
@@ -182,7 +183,7 @@ class Trainer:
             reason: Reason | None = "interrupted" if self.is_stopped(stop) else self.finished()
             if self._unsaved and (reason or self.save_due()):
                 self.save()
-            if validated and draw is not None and here().leads:
+            if validated and draw is not None and current_processes().leads:
                 self.show(draw)
             if reason:
                 return reason
@@ -235,7 +236,7 @@ class Trainer:
             with stop.at_once():
                 scores = self.scores()
         except KeyboardInterrupt:
-            if not stop.asked and here().world == 1:
+            if not stop.asked and current_processes().world == 1:
                 raise
             self._agreed = self._agreed._replace(stop=True)  # all processes come here if one does
             return False
@@ -275,7 +276,7 @@ class Trainer:
         self.recorder.tick(self.state)
         save_snapshot(self.checkpoints, self.model, self.optimiser, self.average, self.state, self.config, self.origin)
         self._unsaved = False
-        if not here().leads:
+        if not current_processes().leads:
             return
         prune(self.checkpoints, keep=self.config.keep, best=self.state.best_step)
         if self.best is not None and self.state.best_step == self.state.step:
@@ -287,7 +288,7 @@ class Trainer:
 
     def is_stopped(self, stop: StopRequest) -> bool:
         """Whether training is to stop after this step; several processes stop when all know of it."""
-        return stop.asked if here().world == 1 else self._agreed.stop
+        return stop.asked if current_processes().world == 1 else self._agreed.stop
 
     def is_late(self) -> bool:
         """Whether training.minutes are over."""
@@ -300,7 +301,7 @@ class Trainer:
             return "steps"
         if config.patience and state.waited >= config.patience:
             return "patience"
-        if self.is_late() if here().world == 1 else self._agreed.late:
+        if self.is_late() if current_processes().world == 1 else self._agreed.late:
             return "minutes"
         return None
 
@@ -309,13 +310,13 @@ class Trainer:
         self.recorder.report_skipped(self.state)
         if stopped != "diverged":  # which has been said
             self.recorder.report.say(self._why(stopped))
-        here().first(lambda: None)  # the leading process has written all of its checkpoints
+        current_processes().first(lambda: None)  # the leading process has written all of its checkpoints
         weights = best_weights(self.checkpoints, self.model, self.average, self.state)
         newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []
         if len(newest) > 1 and stopped not in ("interrupted", "diverged"):
             weights = self._mean_unless_worse(newest, weights)
         written = write_final(self.folder, self.model.eval(), weights)
-        if here().leads:
+        if current_processes().leads:
             self._publish(written, self.state)
         return self.folder / MODEL
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from jumok.attention.backends import runs_on_kernels
 from jumok.data import Batch
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 from jumok.training.r_drop import symmetric_divergence
 
 
@@ -287,7 +287,7 @@ def held_out_loss(
 
     Several processes share the batches, and all of them get the sums over all.
     """
-    total, count = here().total(lambda: _loss_and_tokens(model, batches, loss_of))
+    total, count = current_processes().total(lambda: _loss_and_tokens(model, batches, loss_of))
     loss = total / max(count, 1)
     return {"loss": loss, "perplexity": perplexity(loss)}
 
@@ -296,7 +296,7 @@ def _loss_and_tokens(model: nn.Module, batches: BatchSource, loss_of: Callable[.
     """The cross-entropy of this process's share of the batches, and how many tokens it has."""
     device = next(model.parameters()).device
     total, count = 0.0, 0
-    for step in here().share(range(batches.steps(0))):
+    for step in current_processes().share(range(batches.steps(0))):
         batch = batches.batch(0, step)
         tokens = TargetTokens.of(batch)
         total += float(loss_of(model, batch.to(device), tokens.to(device)).cross_entropy)

@@ -10,7 +10,7 @@ from typing import Any
 from jumok.errors import DataError, TrainingError
 from jumok.files import atomic_write, parse_json
 from jumok.training.loss import perplexity
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 from jumok.training.progress import Record, Report
 from jumok.training.state import Summary, Sums, TrainingState
 from jumok.training.step import StepOutcome
@@ -125,7 +125,8 @@ class Recorder:
     def __init__(self, folder: Path, state: TrainingState, report: Report) -> None:
         self.report, self._folder = report, folder
         self._sums = Sums(state.sums)
-        self._metrics = Metrics(folder, step=state.step, validated=state.validated) if here().leads else None
+        leads = current_processes().leads
+        self._metrics = Metrics(folder, step=state.step, validated=state.validated) if leads else None
         self._last = time.monotonic()
         self._tokens, self._seconds = 0, 0.0
 

@@ -22,7 +22,7 @@ from jumok.training.config import Parallel
 from jumok.training.loss import Loss
 from jumok.training.objective import Objective
 from jumok.training.optimiser import trained
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 
 BUCKET = 2**23
 """Numbers of gradients that are summed over the processes at a time: 32 MiB."""
@@ -46,7 +46,7 @@ class Alone:
 
     def numbers(self) -> Iterator[int]:
         """The numbers of this process's batches among all of a step, from which the seeds of dropout are made."""
-        return islice(count(), here().rank, None, here().world)
+        return islice(count(), current_processes().rank, None, current_processes().world)
 
     def begin_piece(self, *, last: bool) -> None:
         """Called before the forward pass of a piece; after the `last` one, gradients are summed."""
@@ -147,7 +147,7 @@ class Replicas(Alone):
     def _used(self) -> list[Tensor]:
         """The weights that have a gradient in any process."""
         mine = [number for number, weight in enumerate(self._weights) if weight.grad is not None]
-        numbers = {number for used in here().gather(lambda: mine) for number in used}
+        numbers = {number for used in current_processes().gather(lambda: mine) for number in used}
         return [self._weights[number] for number in sorted(numbers)]
 
 
@@ -184,7 +184,7 @@ def _total(cross_entropy: Float[Tensor, ""], model: nn.Module) -> Float[Tensor, 
     dist.all_reduce(numbers)
     total, *sums = torch.split(numbers, [part.numel() for part in parts])
     for buffer, summed in zip(running, sums, strict=True):
-        buffer.copy_(summed.view_as(buffer) / here().world)
+        buffer.copy_(summed.view_as(buffer) / current_processes().world)
     return total[0]
 
 
@@ -200,7 +200,7 @@ class Shards(Alone):
         from torch.distributed.fsdp import fully_shard
 
         super().__init__(model, task)
-        mesh = init_device_mesh(next(model.parameters()).device.type, (here().world,))
+        mesh = init_device_mesh(next(model.parameters()).device.type, (current_processes().world,))
         self.root: Any = fully_shard(_Gathered(model), mesh=mesh)
         self.root.set_gradient_divide_factor(1.0)
         self.root.set_force_sum_reduction_for_comms(True)
@@ -274,4 +274,4 @@ def parallel_of(model: nn.Module, task: Objective[Any], kind: Parallel) -> Alone
     """How this process shares the model with the others, if there are any."""
     if kind == "fsdp" and dist.is_available() and dist.is_initialized():
         return Shards(model, task)
-    return Replicas(model, task) if here().world > 1 else Alone(model, task)
+    return Replicas(model, task) if current_processes().world > 1 else Alone(model, task)

@@ -102,14 +102,14 @@ class Processes:
 
 
 ALONE = Processes()
-_here = ALONE
+_current = ALONE
 _works_alone = False
 _joins = count()
 
 
-def here() -> Processes:
+def current_processes() -> Processes:
     """The processes of the current run; a world of one outside of `joined`."""
-    return _here
+    return _current
 
 
 def may_stop_alone() -> bool:
@@ -143,9 +143,9 @@ def joined(device: str) -> Iterator[Processes]:
 
     Of the errors that end the block, one process raises the first; the others leave with exit code 1.
     """
-    global _here
-    if not is_launched() or _here is not ALONE:
-        yield _here
+    global _current
+    if not is_launched() or _current is not ALONE:
+        yield _current
         return
     from torch.distributed.rendezvous import rendezvous
 
@@ -155,9 +155,9 @@ def joined(device: str) -> Iterator[Processes]:
     backend = "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     groups = (dist.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2)) if world > 1 else (None, None)
-    _here = Processes(rank, world, *groups)
+    _current = Processes(rank, world, *groups)
     try:
-        yield _here
+        yield _current
     except (Exception, KeyboardInterrupt) as error:
         if not _reports(store):
             raise SystemExit(1) from None
@@ -168,7 +168,7 @@ def joined(device: str) -> Iterator[Processes]:
             ) from None
         raise
     finally:
-        _here = ALONE
+        _current = ALONE
         dist.destroy_process_group()
 
 
@@ -193,7 +193,7 @@ def check_seen(folder: Path) -> None:
     while not folder.is_dir():
         if time.monotonic() > until:
             raise DataError(
-                f"process {here().rank} on {platform.node()} does not see the folder {folder.absolute()}, "
+                f"process {current_processes().rank} on {platform.node()} does not see the folder {folder.absolute()}, "
                 "which process 0 made; name one on a file system that all machines share: --out /shared/runs/NAME"
             )
         time.sleep(0.2)
@@ -201,8 +201,9 @@ def check_seen(folder: Path) -> None:
 
 def check_shares(batches: int) -> None:
     """Raise an ArgumentError if there are fewer batches in an update than processes."""
-    if batches < here().world:
+    processes = current_processes().world
+    if batches < processes:
         raise ArgumentError(
-            f"each update of this run takes {batches} batches, which {here().world} processes cannot share; continue "
+            f"each update of this run takes {batches} batches, which {processes} processes cannot share; continue "
             f"with {batches} processes or fewer"
         )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from jumok.errors import DataError
 from jumok.training.loss import BatchSource
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 
 
 class Position(NamedTuple):
@@ -61,7 +61,7 @@ def read_step(source: BatchSource, position: Position, count: int, *, ready: Rea
             continue
         places.append(Position(epoch, number))
         number += 1
-    batches = [source.batch(*place) for place in here().share(places)]
+    batches = [source.batch(*place) for place in current_processes().share(places)]
     return StepBatches(batches if ready is None else [ready(batch) for batch in batches], Position(epoch, number))
 
 
@@ -96,8 +96,8 @@ class ReadAhead:
     def _read(self, position: Position) -> AgreedStep:
         share = read_step(self._source, position, self._count, ready=self._ready)
         stop, late = self._stop_reasons()
-        tokens, stops, lates = here().agree(
-            [sum(self._items(batch) for batch in share.batches), stop, late and here().leads]
+        tokens, stops, lates = current_processes().agree(
+            [sum(self._items(batch) for batch in share.batches), stop, late and current_processes().leads]
         )
         return AgreedStep(share, max(tokens, 1), StopReasons(stops > 0, lates > 0))
 

@@ -26,7 +26,7 @@ from jumok.training.checkpoint import (
 )
 from jumok.training.config import TrainingConfig
 from jumok.training.optimiser import MovingAverage
-from jumok.training.processes import here
+from jumok.training.processes import current_processes
 from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
@@ -60,7 +60,7 @@ def begin(
         chosen.append(snapshot)
         return snapshot.path
 
-    path = here().first(choose)
+    path = current_processes().first(choose)
     if path is None:
         return TrainingState()
     snapshot = chosen[0] if chosen else read_snapshot(path)
@@ -69,7 +69,7 @@ def begin(
     if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
         say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
     say(f"resuming after step {snapshot.state.step}, from {snapshot.path}")
-    if here().leads:  # a kill may have come before it
+    if current_processes().leads:  # a kill may have come before it
         prune(folder / "checkpoints", keep=config.keep, best=snapshot.state.best_step)
     return snapshot.state
 

@@ -50,7 +50,7 @@ class TrainingState:
     splits: int = 0
     """Batches that were split because memory ran out."""
     batches: int = 0
-    """Batches of every update, over all processes; 0 in a run of one process before there were several."""
+    """Batches of every update, over all processes; 0 until the run has begun."""
     sums: list[float] = field(default_factory=list)
     """The `Sums` since the last line of metrics."""
 
@@ -198,7 +198,7 @@ IS_VALID: dict[str, Callable[[Any], bool]] = {
     "sums": lambda value: isinstance(value, list) and len(value) in (0, SUMS) and all(map(_is_number, value)),
 }
 """What a field of the state may be."""
-REST = {"config": dict, "data": str, "made_by": dict}
+REST = {"config": dict, "settings": dict, "data": str, "made_by": dict}
 """What stands beside the state."""
 
 
@@ -210,7 +210,7 @@ def check_same_data(saved: dict[str, Any], origin: Origin, folder: object) -> No
 
 def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: Origin, folder: object) -> None:
     """Raise a ConfigError with every setting that differs between a resumed run and the saved one."""
-    if saved.get("order", 1) != ORDER:
+    if saved.get("order") != ORDER:
         raise ConfigError(
             f"{folder} holds a run of another version of jumok, whose batches came in another order, so it cannot go "
             "on exactly; continue with that version, or train into another folder"
@@ -218,7 +218,7 @@ def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: O
     free = MAY_CHANGE - {"steps"} if config.schedule == "cosine" else MAY_CHANGE
     trained = {name: value for name, value in asdict(config).items() if name not in free}
     now = json.loads(json.dumps({"training": trained, **origin.settings}))
-    before = {"training": saved["config"], **saved.get("settings", {})}
+    before = {"training": saved["config"], **saved["settings"]}
     changed = [
         (f"{section}.{name}", was, value)
         for section, settings in now.items()

@@ -15,7 +15,7 @@ ROWS = 16
 """Hypotheses in a program, the fewest that tensor cores multiply."""
 
 
-def own_step(
+def self_attention_step(
     query: Float[Tensor, "row head dim"],
     key: Float[Tensor, "row shared dim"],
     value: Float[Tensor, "row shared dim"],
@@ -24,7 +24,7 @@ def own_step(
     ancestry: Int[Tensor, "sentence beam capacity"],
     positions: Int[Tensor, " sentence"],
 ) -> Float[Tensor, "row width"]:
-    """What `layers.steps.own_step` computes."""
+    """What `layers.steps.self_attention_step` computes."""
     rows, heads, dim = query.shape
     out = query.new_empty(rows, heads * dim)
     own_step_kernel(
@@ -35,14 +35,14 @@ def own_step(
     return out
 
 
-def source_step(
+def cross_attention_step(
     query: Float[Tensor, "row head dim"],
     keys: Float[Tensor, "sentence source shared dim"],
     values: Float[Tensor, "sentence source shared dim"],
     visible: Bool[Tensor, "sentence source"],
     lengths: Int[Tensor, " sentence"],
 ) -> Float[Tensor, "row width"]:
-    """What `layers.steps.source_step` computes."""
+    """What `layers.steps.cross_attention_step` computes."""
     rows, heads, dim = query.shape
     sentences, source = visible.shape
     beam = rows // sentences
@@ -56,12 +56,12 @@ def source_step(
     return out
 
 
-def descend(
+def update_ancestry(
     ancestry: Int[Tensor, "sentence beam capacity"],
     parents: Int[Tensor, "sentence beam"],
     positions: Int[Tensor, " sentence"],
 ) -> None:
-    """What `layers.steps.descend` does."""
+    """What `layers.steps.update_ancestry` does."""
     sentences, beam, capacity = ancestry.shape
     descend_kernel(
         (sentences,), ancestry, parents, positions, capacity, BEAM=beam, BEAMS=triton.next_power_of_2(beam),

@@ -16,7 +16,7 @@ from jumok.attention.backends import why_no_triton
 from jumok.layers import AddedPositions, LearnedPositions
 from jumok.layers.gpu.stack import WIDEST
 from jumok.layers.multi_head import MultiHeadAttention, keys_values_of
-from jumok.layers.steps import descend, own_step, source_step
+from jumok.layers.steps import cross_attention_step, self_attention_step, update_ancestry
 from jumok.layers.transformer import DecoderLayer, FeedForward, Residual
 from jumok.models.copying import CopyAttention
 from jumok.models.encoder_decoder import Encoding, Hidden, StaticState
@@ -123,7 +123,7 @@ class TransformerStaticState(StaticState):
 
     def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
         """One step of every layer."""
-        descend(self.ancestry, parents, self.positions)
+        update_ancestry(self.ancestry, parents, self.positions)
         states = self._layers_of(self._embedded(tokens)).view(*tokens.shape, -1)
         self.positions.add_(1)
         copied = None if self.copies is None else self.decoder.copying(states, self.copies)
@@ -176,14 +176,14 @@ class TransformerStaticState(StaticState):
         if own.rotary is not None:
             start = self.positions.repeat_interleave(self.beam)
             query, key = (own.rotary(part[:, :, None], start=start).squeeze(2) for part in (query, key))
-        mixed = own_step(query, key, value, cache.keys, cache.values, self.ancestry, self.positions)
+        mixed = self_attention_step(query, key, value, cache.keys, cache.values, self.ancestry, self.positions)
         out: Tensor = own.to_output(mixed)
         return out
 
     def _cross(self, cache: LayerCache, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
         cross = cache.layer.cross
         query = cross.to_query(x).view(len(x), cross.heads, -1)
-        mixed = source_step(query, cache.memory[0], cache.memory[1], self.visible, self.lengths)
+        mixed = cross_attention_step(query, cache.memory[0], cache.memory[1], self.visible, self.lengths)
         out: Tensor = cross.to_output(mixed)
         return out
 
