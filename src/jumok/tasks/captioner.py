@@ -192,7 +192,9 @@ class Captioner(TextGenerator):
         part = top / height, left / width, bottom / height, right / width
         return ImageLayout(reduced(pixels, IMAGE_SIDE), *encoder.grid, part, encoder.centres)
 
-    def _read(self, image: Picture, skip: Callable[[DataError], object] | None) -> Pixels | None:
+    def _read(
+        self, image: Picture, skip: Callable[[DataError], object] | None
+    ) -> UInt8[np.ndarray, "side side 3"] | None:
         """The image as the model reads it; None if it cannot be read and `skip` has got the error."""
         try:
             return self.model_image(image)

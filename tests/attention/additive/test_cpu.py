@@ -119,8 +119,8 @@ def test_attend_computes_large_calls_in_tiles(queries, keys, dim):
 @pytest.mark.parametrize(
     ("batch", "queries", "keys", "dim", "reason"),
     [
-        (2, 8, 8, 32, "a call this small"),
-        (1, 64, 64, 64, "a call this small"),
+        (2, 8, 8, 32, "too small for tiles to pay off"),
+        (1, 64, 64, 64, "too small for tiles to pay off"),
         (64, 1, 30, 512, "with one query or one key no pairs share one"),
         (64, 30, 1, 512, "with one query or one key no pairs share one"),
     ],
