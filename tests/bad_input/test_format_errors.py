@@ -21,8 +21,7 @@ from jumok.data.vectors import read_vectors, vector_width
 from jumok.data.word_links import parse_word_links
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.graphs.files import from_arrays, read_graph, read_node_tables
-from jumok.graphs.graph import GraphConfig
-from jumok.graphs.map import find_node
+from jumok.graphs.graph import GraphConfig, find_node
 from jumok.graphs.store import open_graph, write_graph
 from jumok.images import files as images
 from jumok.images.files import ImageFolder, decode_image

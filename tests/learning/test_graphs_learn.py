@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jumok.analysis.maps.graph_map import graph_map
 from jumok.graphs.batches import predict, whole_graph
 from jumok.graphs.files import planted_graph
 from jumok.graphs.graph import GraphConfig
-from jumok.graphs.map import graph_map
 from jumok.graphs.sampling import SamplingConfig
 from jumok.tasks import read_recipe
 from jumok.tasks.run import train

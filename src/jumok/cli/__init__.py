@@ -1,15 +1,8 @@
-"""The command line: one file per command, which parses its arguments, calls the library and prints the result.
+"""The command line: one file per command, which parses its arguments, calls the library and prints the result."""
 
-This file is loaded first and imports next to nothing: from here on, Ctrl-C ends the program with one line rather than
-with a traceback from whatever is being imported.
-"""
-
-import _signal as signal  # type: ignore[import-not-found]  # without enum, which takes longer to load than all else here
-import os
 import sys
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, by the convention of shells; typer uses the same one."""
+from jumok.cli.loading import INTERRUPTED, load, report_interrupt
 
 
 def main() -> None:
@@ -18,33 +11,5 @@ def main() -> None:
         load("jumok.cli.app")
         sys.modules["jumok.cli.app"].run()
     except KeyboardInterrupt:
-        _report_interrupt()
+        report_interrupt()
         raise SystemExit(INTERRUPTED) from None
-
-
-def load(module: str) -> None:
-    """Import a module; Ctrl-C meanwhile ends the program at once.
-
-    An exception would not do: what is being imported may catch it or replace it with another.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is not signal.default_int_handler:  # the caller of the program handles Ctrl-C in another way
-        __import__(module)
-        return
-    signal.signal(signal.SIGINT, _quit)
-    try:
-        __import__(module)
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _quit(*_: object) -> None:
-    _report_interrupt()
-    os._exit(INTERRUPTED)
-
-
-def _report_interrupt() -> None:
-    try:  # noqa: SIM105  # contextlib would have to be loaded
-        os.write(2, b"jumok: interrupted\n")
-    except OSError:  # standard error is closed
-        pass

@@ -10,7 +10,7 @@ import typer
 from typer.main import get_command
 
 from jumok import __version__
-from jumok.cli import INTERRUPTED, load
+from jumok.cli.loading import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
 from jumok.cli.usage import Command, CommandGroup, UsageError, is_help, usage_line, with_options
 from jumok.errors import JumokError

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from jumok.cli import load
+from jumok.cli.loading import load
 
 
 class LazyModule(ModuleType):

@@ -6,12 +6,13 @@ The arrays may be memory-mapped files far larger than memory.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
+from unicodedata import normalize
 
 import numpy as np
 from annotated_types import Ge
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
-from jumok.errors import ConfigError, DataError
+from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.settings import FilePath, NonNegativeFloat, NonNegativeInt, Settings
 
 SPLITS = ("train", "valid", "test")
@@ -172,6 +173,23 @@ class Graph:
 
 
 VERBS = ("train", "validate", "test")
+
+
+def find_node(graph: Graph, name: str) -> int:
+    """The number of a node by its name, or by its number where nodes have no names.
+
+    Names that look the same are the same: "나" as a syllable and, as macOS spells it, in two letters.
+    """
+    if graph.names:
+        if name in graph.names:
+            return list(graph.names).index(name)
+        composed = [normalize("NFC", known) for known in graph.names]
+        if (same := normalize("NFC", name)) in composed:
+            return composed.index(same)
+        raise ArgumentError(f"there is no node {name!r}; nodes are called {', '.join(map(repr, graph.names[:3]))} …")
+    if not name.isdecimal() or len(name) > 18 or int(name) >= graph.nodes:
+        raise ArgumentError(f"there is no node {name[:40]}; nodes are 0 to {graph.nodes - 1}")
+    return int(name)
 
 
 def chunks(count: int, size: int = CHUNK) -> Iterator[slice]:

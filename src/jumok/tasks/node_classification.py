@@ -13,14 +13,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
+from jumok.analysis.maps.graph_map import graph_map
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.fingerprint import PREPARED_FILES
 from jumok.errors import ArgumentError, ConfigError, DataError, TrainingError
 from jumok.files import check_plain
 from jumok.graphs.batches import GraphBatch, GraphBatches, batch_logits, predict, predictions
 from jumok.graphs.edge_supervision import edge_loss, sample_pairs
-from jumok.graphs.graph import Graph
-from jumok.graphs.map import find_node, graph_map
+from jumok.graphs.graph import Graph, find_node
 from jumok.graphs.network import GraphAttentionNetwork, GraphPrediction
 from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, prepare_graph

@@ -1,9 +1,9 @@
 """Attention maps as plain data: the weights of every layer and head between named targets and named sources."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,9 @@ class AttentionMap:
     """The same map between the model's tokens, if words consist of several."""
     kind: MapKind = "cross"
     """In self-attention of an encoder or a decoder, `target` attends to `source`, and both are words of one text."""
+
+    _repr_html_: ClassVar[Callable[["AttentionMap"], str]]
+    """Show the map as the output of a notebook cell: set by `jumok.analysis.draw.notebook`, which draws maps."""
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, len(self.target), len(self.source))
@@ -105,12 +108,6 @@ class AttentionMap:
         best = self.mean()[rows][:, columns].argmax(-1)
         earlier, later = best[:, None], best[None, :]
         return int((earlier > later).triu(1).sum())
-
-    def _repr_html_(self) -> str:
-        """Show the map as the output of a notebook cell."""
-        from jumok.analysis.draw.notebook import map_html  # draws maps, so it imports this file
-
-        return map_html(self)
 
     def as_plain(self) -> dict[str, Any]:
         """Return the content of `to_json` as lists and strings."""

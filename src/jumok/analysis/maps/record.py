@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -24,7 +24,7 @@ from jumok.layers.transformer import DecoderLayer, EncoderLayer
 LayerKind = Literal["encoder", "decoder", "cross", "attention"]
 """Self-attention of an encoder or a decoder, attention of a decoder to the source, or a single attention layer."""
 
-Weights = Float[Tensor, "batch head query key"]
+LayerWeights = Float[Tensor, "batch head query key"]
 OURS = (MultiHeadAttention, AdditiveAttention, LuongAttention)
 RETURNS_WEIGHTS = (*OURS, nn.MultiheadAttention)
 """Layers that return their weights; others are recorded where they call scaled_dot_product_attention."""
@@ -49,10 +49,12 @@ class Recording:
     """The weights of every recorded layer, call by call; differentiable if gradients were enabled."""
 
     layers: tuple[AttentionLayer, ...]
-    calls: dict[str, list[list[Weights]]] = field(default_factory=dict)
+    calls: dict[str, list[list[LayerWeights]]] = field(default_factory=dict)
     """By the name of a layer, for each run of the model, the weights of each call."""
+    _repr_html_: ClassVar[Callable[["Recording"], str]]
+    """Show the last run as the output of a notebook cell: set by `jumok.analysis.draw.notebook`."""
 
-    def weights(self, layer: int | None = None, kind: LayerKind | None = None) -> Weights:
+    def weights(self, layer: int | None = None, kind: LayerKind | None = None) -> LayerWeights:
         """Return the weights of one layer in the last run of the model.
 
         A recurrent decoder attends once per target position; the weights of all positions are stacked.
@@ -115,12 +117,6 @@ class Recording:
     def kinds(self) -> tuple[LayerKind, ...]:
         """Return the kinds of the recorded layers."""
         return tuple(dict.fromkeys(layer.kind for layer in self.layers))
-
-    def _repr_html_(self) -> str:
-        """Show the last run as the output of a notebook cell."""
-        from jumok.analysis.draw.notebook import recording_html  # draws maps, so it imports this file
-
-        return recording_html(self)
 
     def add(self, name: str, weights: Tensor) -> None:
         """Keep the weights of one call."""
@@ -291,13 +287,13 @@ def _recorded(attend: Callable[..., Any], recording: Recording, name: str) -> Ca
     return recorded
 
 
-def _matrix(weights: Any) -> Weights:
+def _matrix(weights: Any) -> LayerWeights:
     """Return [batch, head, query, key], with one head for a layer without heads."""
     built: Tensor = weights if isinstance(weights, Tensor) else weights()
     return built[:, None] if built.dim() == 3 else built
 
 
-def _torch_hooks(keep: Callable[[Weights], None]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _torch_hooks(keep: Callable[[LayerWeights], None]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Make nn.MultiheadAttention return the weights of every head, and its caller receive what it requested."""
     requested: list[tuple[bool, bool]] = []
 

@@ -1,7 +1,5 @@
 """The attention map of a graph network around one node: its own attention and that of its neighbours."""
 
-from unicodedata import normalize
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -46,23 +44,6 @@ def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> Attentio
     classes = tuple(_class(graph, number) for number in numbers)
     layout = GraphLayout(tuple(numbers), classes, len(order), predicted, probability)
     return AttentionMap(names, names[: len(targets)], weights, layout=layout, title=layout.title(names[0]))
-
-
-def find_node(graph: Graph, name: str) -> int:
-    """The number of a node by its name, or by its number where nodes have no names.
-
-    Names that look the same are the same: "나" as a syllable and, as macOS spells it, in two letters.
-    """
-    if graph.names:
-        if name in graph.names:
-            return list(graph.names).index(name)
-        composed = [normalize("NFC", known) for known in graph.names]
-        if (same := normalize("NFC", name)) in composed:
-            return composed.index(same)
-        raise ArgumentError(f"there is no node {name!r}; nodes are called {', '.join(map(repr, graph.names[:3]))} …")
-    if not name.isdecimal() or len(name) > 18 or int(name) >= graph.nodes:
-        raise ArgumentError(f"there is no node {name[:40]}; nodes are 0 to {graph.nodes - 1}")
-    return int(name)
 
 
 def _run(

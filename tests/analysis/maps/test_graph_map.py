@@ -14,9 +14,9 @@ from jumok.analysis.draw.graph import graph_drawing
 from jumok.analysis.draw.page import attention_page
 from jumok.analysis.draw.shapes import Disc, Label, Line
 from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.graph_map import RING, graph_map
 from jumok.errors import ArgumentError
-from jumok.graphs.graph import GraphConfig
-from jumok.graphs.map import RING, find_node, graph_map
+from jumok.graphs.graph import GraphConfig, find_node
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.store import write_graph
 from jumok.tasks.node_classification import accuracy
