@@ -11,7 +11,7 @@ schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 GenerationMode = schemathesis.GenerationMode
 
-POSTED = ["translate", "stream", "beam", "align", "caption", "attention", "page"]
+POSTED = ["translate", "stream", "alternatives", "beam", "align", "caption", "attention", "page"]
 OPERATIONS = [("POST", f"/api/{name}") for name in POSTED] + [
     ("GET", path) for path in ("/api/models", "/health", "/metrics")
 ]

@@ -23,8 +23,8 @@ from jumok.files import quoted
 
 FORBIDDEN = 10_000
 """`left` of a state from which the pattern cannot be met any more."""
-KEPT = 100
-"""Patterns kept for further sentences."""
+KEPT_BYTES = 1 << 28
+"""Size of the patterns kept for further sentences."""
 
 
 class TextPattern(NamedTuple):
@@ -88,7 +88,7 @@ class PatternMaker:
 
     def _make(self, kind: str, text: str, shortest: bool) -> TextPattern | None:
         if (kind, text, shortest) not in self._patterns:
-            if len(self._patterns) >= KEPT:
+            if sum(kept.after.nbytes for kept in self._patterns.values() if kept) > KEPT_BYTES:
                 self._patterns.clear()
             letters, ids = self._spelt(kind, text)
             pattern = self._term(letters, ids) if kind == "term" else self._prefix(letters, ids, shortest)

@@ -154,9 +154,9 @@ def _add_limits(app: FastAPI, limits: Limits) -> None:
 
 def _limit(field: str, schema: dict[str, Any], limits: Limits) -> None:
     kind = schema.get("type")
-    if field in ("beam", "n_best") and kind == "integer":
+    if field in ("beam", "n_best", "count") and kind == "integer":
         schema["maximum"] = limits.beam
-    if field in ("text", "source", "target") and kind == "string":
+    if field in ("text", "source", "target", "prefix") and kind == "string":
         schema["maxLength"] = limits.characters
     if field == "text" and kind == "array":
         schema["maxItems"] = limits.texts

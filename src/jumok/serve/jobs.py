@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.data import EOS, Pair
+from jumok.data.terms import Terms
 from jumok.data.word_links import Link
 from jumok.decoding import BeamTree, Node
+from jumok.decoding.constrained import FULL_BANKS
 from jumok.images.files import Pixels
 from jumok.serve.messages import BeamNode
 from jumok.serve.models import ServedModel, Source
 from jumok.serve.queue import CancelCheck
+from jumok.tasks.alternatives import MORE
 from jumok.tasks.captioner import Caption, Captioner
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translated_text import Translation, join_parts
@@ -86,11 +90,15 @@ class TranslationJob:
     beam: int
     n_best: int = 1
     tag: str | None = None
+    prefix: str = ""
+    """The beginning of every translation."""
+    terms: Terms | None = None
+    """Terms that translations contain where their texts have them."""
 
     @property
     def weight(self) -> int:
-        """Every hypothesis reads each token once, and writes about one for it."""
-        return self.beam
+        """Every hypothesis reads each token once, and writes about one for it; required text takes more of them."""
+        return self.beam * (FULL_BANKS if self.prefix or self.terms else 1)
 
     @property
     def engine(self) -> Hashable:
@@ -127,6 +135,8 @@ class TranslationJob:
             n_best=self.n_best,
             watch=watch if watched else None,
             check=check,
+            prefix=[self.prefix if source.part == 0 else "" for source in batch] if self.prefix else None,
+            terms=self.terms,
         )
 
 
@@ -153,6 +163,37 @@ class UnsplitJob:
         """The only result."""
         (result,) = results
         return result
+
+
+class BegunText(NamedTuple):
+    """A text, and the beginning of its translation."""
+
+    text: str
+    prefix: str
+
+
+@dataclass(frozen=True)
+class AlternativesJob(UnsplitJob):
+    """Different words after the beginning of a translation."""
+
+    model: ServedModel[Translator]
+    beam: int
+    count: int
+    tag: str | None = None
+
+    @property
+    def weight(self) -> int:
+        """Every word is completed by a search of its own."""
+        return self.beam * self.count * MORE
+
+    def size(self, begun: BegunText) -> int:
+        """The number of tokens."""
+        return self.model.generator.size(self.model.generator.tagged(begun.text, self.tag)) + 1
+
+    def __call__(self, batch: list[BegunText], check: CancelCheck) -> list[list[Translation]]:
+        """The translations that go on with different words."""
+        find = partial(self.model.generator.alternatives, count=self.count, tag=self.tag, beam=self.beam, check=check)
+        return [find(text, prefix) for text, prefix in batch]
 
 
 @dataclass(frozen=True)

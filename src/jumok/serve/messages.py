@@ -2,7 +2,7 @@
 
 import binascii
 from base64 import b64decode
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -13,11 +13,14 @@ from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.data import Pair
 from jumok.data.word_links import Link, format_word_links
 from jumok.serve.models import ServedModel
+from jumok.tasks.alternatives import next_word
 from jumok.tasks.captioner import Caption
 from jumok.tasks.results import Languages
 from jumok.tasks.translated_text import Translation
 from jumok.tasks.translation_warnings import WarningKind
 
+MOST_TERMS = 1000
+"""Terms of a request."""
 SCORE_DIGITS = 4
 """Later digits depend on the other texts of a batch, because sums of other shapes round differently."""
 
@@ -67,28 +70,49 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class TranslateRequest(Message):
+class SearchRequest(Message):
+    """How to search for translations."""
+
+    model: ModelName = None
+    tag: TagName = None
+    from_language: FromLanguage = None
+    to_language: ToLanguage = None
+    beam: Beam = None
+    n_best: NBest = 1
+    prefix: Annotated[Text, Field(description="Text that every translation begins with; it may end inside a word.")] = (
+        ""
+    )
+    terms: Annotated[
+        dict[Text, Text],
+        Field(max_length=MOST_TERMS, description="Source terms, each with the target term that translations contain."),
+    ] = {}
+
+
+class TranslateRequest(SearchRequest):
     """Texts to translate."""
 
     text: Annotated[Text | list[Text], Field(description="One text, or a list of texts.")]
-    model: ModelName = None
-    tag: TagName = None
-    from_language: FromLanguage = None
-    to_language: ToLanguage = None
-    beam: Beam = None
-    n_best: NBest = 1
 
 
-class TextRequest(Message):
+class TextRequest(SearchRequest):
     """One text to translate."""
 
     text: Text
+
+
+class AlternativesRequest(Message):
+    """A text, and the beginning of its translation that other words should follow."""
+
+    text: Text
+    prefix: Annotated[
+        Text, Field(description="The translation so far. New words follow if it ends with a space or is empty.")
+    ] = ""
+    count: Annotated[int, Field(ge=1, description="Number of different words to return, at most.")] = 5
     model: ModelName = None
     tag: TagName = None
     from_language: FromLanguage = None
     to_language: ToLanguage = None
     beam: Beam = None
-    n_best: NBest = 1
 
 
 class CaptionRequest(Message):
@@ -158,7 +182,7 @@ class AlignRequest(Message):
     to_language: ToLanguage = None
 
 
-def languages_of(request: TranslateRequest | TextRequest | AttentionRequest | AlignRequest) -> Languages:
+def languages_of(request: SearchRequest | AlternativesRequest | AttentionRequest | AlignRequest) -> Languages:
     """The languages of the text and its translation; None for those of the model."""
     return request.from_language, request.to_language
 
@@ -187,7 +211,7 @@ class Warning(Message):
         Field(
             description="`length`: a sentence is longer than the training data; `words`: most words are unknown; "
             "`tag`: a tag that the text begins with, such as `>>kor<<`, was translated as text; `output`: the "
-            "translation consists mostly of unknown tokens."
+            "translation consists mostly of unknown tokens; `terms`: the vocabulary cannot write a required term."
         ),
     ]
     message: str
@@ -227,6 +251,35 @@ class TranslateAnswer(Message):
 
     model: str
     translations: list[TranslationAnswer]
+
+
+class Alternative(Hypothesis):
+    """A translation that goes on with another word."""
+
+    word: Annotated[str, Field(description="The word after the prefix, or the rest of the word that it ends in.")]
+
+
+class AlternativesAnswer(Message):
+    """Translations that begin alike and go on with different words, best first."""
+
+    model: str
+    prefix: Annotated[str, Field(description="The beginning of all of them, as the model writes it.")]
+    alternatives: list[Alternative]
+
+    @classmethod
+    def of(cls, translations: Sequence[Translation], prefix: str, model: ServedModel[Any]) -> "AlternativesAnswer":
+        """The message for the translations after a prefix."""
+        begun = model.generator.tokenizer.decode(model.generator.tokenizer.encode(prefix))
+        found = [
+            Alternative(
+                word=next_word(each.text, begun),
+                text=each.text,
+                score=round(each.score, SCORE_DIGITS),
+                ids=_whole_ids(each),
+            )
+            for each in translations
+        ]
+        return cls(model=model.name, prefix=begun, alternatives=found)
 
 
 class CaptionAnswer(Message):

@@ -12,10 +12,20 @@ from jumok.analysis.draw.page import attention_page
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
 from jumok.errors import ArgumentError
-from jumok.serve.jobs import AlignmentJob, AttentionJob, ForcedOutput, SearchWatcher, SourceText
+from jumok.serve.jobs import (
+    AlignmentJob,
+    AttentionJob,
+    BegunText,
+    ForcedOutput,
+    SearchWatcher,
+    SourceText,
+    TranslationJob,
+)
 from jumok.serve.messages import (
     AlignAnswer,
     AlignRequest,
+    AlternativesAnswer,
+    AlternativesRequest,
     AttentionAnswer,
     AttentionRequest,
     BeamAnswer,
@@ -27,6 +37,7 @@ from jumok.serve.messages import (
     ModelsAnswer,
     PageRequest,
     Problem,
+    SearchRequest,
     TextRequest,
     TranslateAnswer,
     TranslateRequest,
@@ -72,7 +83,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/translate")
     async def translate(body: TranslateRequest, request: Request) -> TranslateAnswer:
         """Translate one or more texts; the translations have the order of the texts."""
-        job = await service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages_of(body))
+        job = await _search_job(service, body)
         texts = [body.text] if isinstance(body.text, str) else body.text
         translations = await service.translations(request, job, texts)
         answers = [TranslationAnswer.of(translation, job.model) for translation in translations]
@@ -81,16 +92,25 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/stream", response_class=Response, responses={200: EVENTS})
     async def stream(body: TextRequest, request: Request) -> StreamingResponse:
         """Translate one text and stream it: server-sent events `partial` with the best output so far, then `done`."""
-        job = await service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages_of(body))
-        service.limits.check_texts([body.text])
+        job = await _search_job(service, body)
+        service.check_texts(job, [body.text])
         opened = await open_stream(service, job, body.text, request)
         return StreamingResponse(send_events(service, job, opened), media_type="text/event-stream")
+
+    @router.post("/alternatives")
+    async def alternatives(body: AlternativesRequest, request: Request) -> AlternativesAnswer:
+        """Return translations that begin with a prefix and go on with different words, best first."""
+        job = await service.alternatives_job(body.model, body.beam, body.count, body.tag, languages=languages_of(body))
+        service.limits.check_texts([body.text])
+        service.limits.check_required(body.prefix, None, [body.text])
+        (found,) = await service.results(request, job, [BegunText(body.text, body.prefix)])
+        return AlternativesAnswer.of(found, body.prefix, job.model)
 
     @router.post("/beam")
     async def beam(body: TextRequest, request: Request) -> BeamAnswer:
         """Return the beam search as a tree: the hypotheses that each step kept, with their parents and scores."""
-        job = await service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages_of(body))
-        service.limits.check_texts([body.text])
+        job = await _search_job(service, body)
+        service.check_texts(job, [body.text])
         watcher = SearchWatcher(job.model)
         (translation,) = await service.results(request, job, [SourceText(body.text, watcher)])
         _check_one_part(translation, "search tree")
@@ -188,6 +208,18 @@ def server_routes(service: Service, security: list[Any]) -> APIRouter:
         return JSONResponse({"version": jumok.__version__, "page": "/", "openapi": "/openapi.json", "paths": paths})
 
     return router
+
+
+async def _search_job(service: Service, body: SearchRequest) -> TranslationJob:
+    return await service.translation_job(
+        body.model,
+        body.beam,
+        body.n_best,
+        body.tag,
+        languages=languages_of(body),
+        prefix=body.prefix,
+        terms=body.terms,
+    )
 
 
 class AttendedOutput(NamedTuple):

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from jumok.data.terms import Terms
 from jumok.errors import ArgumentError, ConfigError
 from jumok.images.files import Pixels, decode_image, reduced
 from jumok.serve.auth import client_address
 from jumok.serve.batching import Batcher
 from jumok.serve.errors import ClientGoneError, TimeLimitError
-from jumok.serve.jobs import CaptionJob, SourceText, TranslationJob
+from jumok.serve.jobs import AlternativesJob, CaptionJob, SourceText, TranslationJob
 from jumok.serve.metrics import ServerMetrics
 from jumok.serve.models import ServedModel, find_model
 from jumok.serve.queue import Job
@@ -25,6 +26,9 @@ from jumok.tasks.translator import Translator
 
 MAX_IMAGE_SIDE = 1024
 """Larger images are reduced to so many pixels, so that a queue of them fits into memory."""
+
+MOST_REQUIRED = 1000
+"""Characters that a translation may be required to have; the search needs memory for each."""
 
 Result = TypeVar("Result")
 
@@ -68,6 +72,16 @@ class Limits:
             if len(text) > self.characters:
                 raise ArgumentError(
                     f"text {number} has {len(text)} characters, but at most {self.characters} are allowed"
+                )
+
+    def check_required(self, prefix: str, terms: Terms | None, texts: Sequence[str]) -> None:
+        """Raise an ArgumentError if the prefix and the terms of a text are too long together."""
+        for number, text in enumerate(texts, start=1):
+            letters = len(prefix) + sum(map(len, terms.required(text) if terms else ()))
+            if letters > MOST_REQUIRED:
+                raise ArgumentError(
+                    f"the prefix and the terms of text {number} have {letters} characters, but at most "
+                    f"{MOST_REQUIRED} are allowed"
                 )
 
 
@@ -130,11 +144,30 @@ class Service:
         tag: str | None = None,
         *,
         languages: Languages = LANGUAGES_OF_MODEL,
+        prefix: str = "",
+        terms: Mapping[str, str] | None = None,
     ) -> TranslationJob:
         """A translation within the limits."""
         translator = await self.translator_between(model, languages)
         translator.generator.tagged("", tag)  # an unknown tag is refused at once
-        return TranslationJob(translator, self._beam(translator, beam, n_best), n_best, tag)
+        beam = self._beam(translator, beam, n_best)
+        return TranslationJob(translator, beam, n_best, tag, prefix, Terms(terms) if terms else None)
+
+    async def alternatives_job(
+        self,
+        model: str | None,
+        beam: int | None,
+        count: int,
+        tag: str | None = None,
+        *,
+        languages: Languages = LANGUAGES_OF_MODEL,
+    ) -> AlternativesJob:
+        """Other words in a translation, within the limits."""
+        translator = await self.translator_between(model, languages)
+        translator.generator.tagged("", tag)
+        if count > self.limits.beam:
+            raise ArgumentError(f"count = {count} is more than the {self.limits.beam} allowed")
+        return AlternativesJob(translator, self._beam(translator, beam, 1), count, tag)
 
     def caption_job(self, model: str | None, beam: int | None, n_best: int) -> CaptionJob:
         """A caption within the limits."""
@@ -170,10 +203,15 @@ class Service:
 
     async def translations(self, request: Request, job: TranslationJob, texts: Sequence[str]) -> list[Translation]:
         """The translations of texts."""
-        self.limits.check_texts(texts)
+        self.check_texts(job, texts)
         translations = await self.results(request, job, [SourceText(text) for text in texts])
         self.count(job.model, translations)
         return translations
+
+    def check_texts(self, job: TranslationJob, texts: Sequence[str]) -> None:
+        """Raise an ArgumentError for texts that exceed the limits, alone or with what is required of them."""
+        self.limits.check_texts(texts)
+        self.limits.check_required(job.prefix, job.terms, texts)
 
     async def caption(self, request: Request, job: CaptionJob, image: Pixels) -> Caption:
         """The caption of an image."""

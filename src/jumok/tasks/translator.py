@@ -29,6 +29,7 @@ from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.tasks.alternatives import MORE, NextWords, next_word
 from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.required_text import RequiredText, SourcePart
@@ -188,6 +189,50 @@ class Translator(TextGenerator):
             own = prefix if each is None else each[first - 1 : first - 1 + len(group)]
             yield from self.translate(group, first=first, tell=tell, prefix=own, **settings)
             first += len(group)
+
+    def alternatives(
+        self,
+        text: str,
+        prefix: str = "",
+        *,
+        count: int = 5,
+        tag: str | None = None,
+        check: CheckCancelled | None = None,
+        **settings: Any,
+    ) -> list[Translation]:
+        """Up to `count` translations that begin with `prefix` and go on with different words, best first.
+
+        A prefix that ends with a space, or is empty, is followed by new words; any other one is continued. `tag`,
+        `check` and `settings` are those of `translate`. A text that would be translated in parts is refused.
+        """
+        texts = list(_checked([text, prefix]))
+        if count < 1:
+            raise ArgumentError(f"count = {count} alternatives must be at least 1")
+        if self.tokenizer.letters is not self.tokenizer:
+            raise ArgumentError("a transducer writes edits instead of words, so it has no alternatives for a word")
+        config = self._config(1, tag=tag, prefix=prefix, **settings)
+        source = self._only_part(texts[0], tag, settings.get("max_source"))._replace(prefix=prefix)
+        self.required.patterns(source, config)  # which refuses a prefix that the model cannot write
+        written = self.tokenizer.encode(prefix)[:-1]
+        begun, after_space = self.tokenizer.decode(written), not prefix or prefix[-1].isspace()
+        ids, visible = (tensor.to(self.device) for tensor in pad([source.ids]))
+        with torch.no_grad():
+            encoding = self.trained.model.encoder(ids, visible)
+        next_words = NextWords(self.tokenizer, after_space=after_space)
+        words = next_words.likeliest(self.trained.model.decoder, encoding, written, MORE * count)
+        start = f"{begun} " if begun and after_space else begun
+        starts = [start + word for word in words]
+        found = self.translate([text] * len(words), prefix=starts, tag=tag, check=check, **settings)
+        best = sorted(found, key=lambda translation: -translation.score)
+        return list({next_word(each.text, begun): each for each in reversed(best)}.values())[::-1][:count]
+
+    def _only_part(self, text: str, tag: str | None, max_source: int | None) -> SourcePart:
+        """A text that is translated in one part."""
+        parts = list(self._jobs(0, self.tagged(text, tag), self.limits(max_source), True, 1))
+        if len(parts) != 1:
+            what = f"the text would be translated in {len(parts)} parts" if parts else "the text is empty"
+            raise ArgumentError(f"there are no alternatives, because {what}; give one sentence")
+        return parts[0]
 
     @property
     def tags(self) -> list[str]:

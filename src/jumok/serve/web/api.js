@@ -35,6 +35,7 @@ export const models = async () => (await ask("/api/models", {})).json();
 export const translate = async (body, signal) => (await post("/api/translate", body, signal)).json();
 export const attention = async (body, signal) => (await post("/api/attention", { words: true, tokens: true, ...body }, signal)).json();
 export const caption = async (body, signal) => (await post("/api/caption", body, signal)).json();
+export const alternatives = async (body, signal) => (await post("/api/alternatives", body, signal)).json();
 export const beam = async (body, signal) => (await post("/api/beam", body, signal)).json();
 export const page = async (body) => (await post("/api/page", body)).text();
 

@@ -1,6 +1,7 @@
 /* The page: sends texts and images to the server and shows the answers. Answers to outdated requests are dropped. */
 
 import * as api from "./api.js";
+import { Choices } from "./choices.js";
 import { fileName, save } from "./download.js";
 import { showHypotheses } from "./hypotheses.js";
 import { MapView, wordsOf } from "./map.js";
@@ -16,10 +17,13 @@ const BEST = 5;
 const KEPT = 500;
 const LONG = 18; // words of a source beyond which its map has the whole width
 const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
+const OTHERS = 6; // words to choose from, the one that is there among them
+const NARROW = 2; // beam size that completes them
 
 const $ = (id) => document.getElementById(id);
 const answers = new Map(); // translations and captions by model, beam and input
-const state = { models: [], limits: {}, model: null, beam: 5, tag: "", from: "", to: "", kind: "cross", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
+const pinned = new Map(); // how the translation of a text has to begin
+const state = { terms: {}, models: [], limits: {}, model: null, beam: 5, tag: "", from: "", to: "", kind: "cross", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
 let turn = new AbortController(), timer = 0, retry = 0, images = 0;
 
 const source = new Source($("text"), $("mirror"), {
@@ -33,7 +37,9 @@ const source = new Source($("text"), $("mirror"), {
 const output = new Output($("output"), {
   onLine: (line) => chooseLine(line),
   onWord: (word) => map.point("target", word),
+  onPick: (word, before) => offer(word, before),
 });
+const choices = new Choices({ form: $("choices"), title: $("choices-title"), list: $("choices-list"), own: $("own-word"), close: $("choices-close") }, (start) => pin(start));
 const upload = new ImageUpload({ zone: $("image-source"), input: $("file"), picture: $("picture") }, { enabled: captioning, onFile: openFile });
 const map = new MapView($("map"), { source, output, picture: $("picture") });
 const tree = new Tree($("tree"), $("tree-said"));
@@ -46,9 +52,11 @@ function captioning() {
 
 /** What the model reads: the lines of the text, or the name of the image. */
 const inputs = () => (captioning() ? [state.image ? state.image.name : ""] : source.lines);
-const keyOf = (text) => [state.model.name, state.tag, state.from, state.to, state.beam, text].join("\n");
+const keyOf = (text) => [state.model.name, state.tag, state.from, state.to, state.beam, pinned.get(text) || "", captioning() ? "" : JSON.stringify(state.terms), text].join("\n");
 const tagged = () => (state.tag ? { tag: state.tag } : {});
 const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam), ...tagged(), ...languages() });
+/** What the translation of a text has to contain. */
+const required = (text) => ({ ...(pinned.has(text) ? { prefix: pinned.get(text) } : {}), ...(Object.keys(state.terms).length ? { terms: state.terms } : {}) });
 /** The languages that were chosen, where they are not those of the model. */
 function languages() {
   const { source_language: from, target_language: to } = state.model;
@@ -76,8 +84,12 @@ async function refresh() {
   busy(missing.length > 0);
   try {
     if (missing.length && captioning()) await describe(state.image, signal);
-    else if (missing.length === 1) await watch(missing[0], signal);
-    else for (let at = 0; at < missing.length; at += state.limits.texts) await all(missing.slice(at, at + state.limits.texts), signal);
+    else {
+      const free = missing.filter((text) => !pinned.has(text));
+      const alone = missing.length === 1 ? missing : missing.filter((text) => pinned.has(text)); // each with its own beginning
+      for (const text of alone) await watch(text, signal);
+      for (let at = 0; missing.length > 1 && at < free.length; at += state.limits.texts) await all(free.slice(at, at + state.limits.texts), signal);
+    }
     if (signal.aborted) return;
     quiet();
     render();
@@ -91,7 +103,7 @@ async function refresh() {
 
 /** One text: show it grow. */
 async function watch(text, signal) {
-  const answer = await api.stream({ text, ...settings() }, (partial) => {
+  const answer = await api.stream({ text, ...settings(), ...required(text) }, (partial) => {
     if (signal.aborted) return;
     state.partial = { text, partial };
     render();
@@ -100,7 +112,7 @@ async function watch(text, signal) {
 }
 
 async function all(texts, signal) {
-  const { translations } = await api.translate({ text: texts, ...settings() }, signal);
+  const { translations } = await api.translate({ text: texts, ...settings(), ...required() }, signal);
   if (!signal.aborted) translations.forEach((one, at) => keep(texts[at], one));
 }
 
@@ -120,16 +132,57 @@ const currentText = () => inputs()[state.line] || "";
 const currentAnswer = () => answerTo(currentText());
 
 function render() {
+  choices.hide();
   const lines = inputs();
   state.line = Math.min(state.line, lines.length - 1);
   const old = [...$("output").children].map((node) => node.textContent);
   output.show(lines.map((text, at) => lineOf(text, old[at])), state.line);
+  showPinned();
   const longest = captioning() ? 0 : lines.reduce((most, line) => Math.max(most, size(line)), 0);
   $("count").textContent = longest ? say("count", longest, state.limits.characters) : "";
   $("count").classList.toggle("over", longest > state.limits.characters);
   $("split").textContent = longest > state.limits.characters ? say("long", state.limits.characters) : "";
   $("clear").hidden = !lines.some(Boolean);
   $("copy").hidden = !lines.some(answerTo);
+}
+
+function showPinned() {
+  const start = pinned.get(currentText());
+  $("pinned").hidden = !start;
+  $("pinned-text").textContent = start ? say("pinnedText", start) : "";
+}
+
+/** Offer other words in place of one; what comes before it stays. */
+async function offer(word, before) {
+  const text = currentText(), translation = currentAnswer(), { signal } = turn;
+  if (captioning() || !translation || translation.parts > 1) return;
+  choices.open(word, before);
+  try {
+    const beam = Math.min(NARROW, state.beam);
+    const found = await api.alternatives({ text, prefix: before, count: Math.min(OTHERS, state.limits.beam), model: state.model.name, beam, ...tagged(), ...languages() }, signal);
+    if (!signal.aborted && !$("choices").hidden) choices.show(found);
+  } catch (problem) {
+    if (problem.kind === "wrong") choices.show({ prefix: before, alternatives: [] }); // a word can still be typed
+    else report(problem, signal);
+  }
+}
+
+/** Translate the current line again, beginning with a text; "" for any beginning. */
+function pin(start) {
+  const text = currentText();
+  if (start) pinned.set(text, start);
+  else pinned.delete(text);
+  state.chosen = 0;
+  later(0);
+  if (start) $("unpin").focus(); // what was chosen is gone
+}
+
+/** The terms of the glossary: one in each line, as "source = target". */
+function useTerms() {
+  const lines = $("terms").value.split("\n").map((line) => line.split(/[=\t]/).map((side) => side.trim()));
+  state.terms = Object.fromEntries(lines.filter((sides) => sides.length === 2 && sides.every(Boolean)));
+  const count = Object.keys(state.terms).length;
+  $("glossary-count").textContent = count ? say("terms", count) : "";
 }
 
 /** A translation, or what there is of it so far; until then the last one, paler. */
@@ -173,6 +226,7 @@ async function look(hypothesis, signal) {
   output.element.children[state.line].textContent = hypothesis.text;
   if (captioning()) upload.show(state.image.url);
   else source.show(state.line, words.source);
+  output.pinned = (pinned.get(currentText()) || "").length;
   output.words(state.line, hypothesis.text, words.output);
   map.show(shown, state.model.letters);
 }
@@ -212,7 +266,7 @@ async function search(signal) {
   if (translation.parts > 1) return tree.clear();
   state.treeOf = keyOf(currentText());
   tree.wait();
-  const { steps } = await api.beam({ text: currentText(), ...settings() }, signal).catch((problem) => {
+  const { steps } = await api.beam({ text: currentText(), ...settings(), ...required(currentText()) }, signal).catch((problem) => {
     state.treeOf = null;
     throw problem;
   });
@@ -287,6 +341,10 @@ function useModel(name) {
   $("below").classList.toggle("single", state.model.layers * state.model.heads < 2);
   $("text-source").hidden = $("beam").hidden = captioning();
   $("image-source").hidden = !captioning();
+  $("glossary").hidden = captioning();
+  $("terms").value = kept(`jumok-terms ${state.model.name}`);
+  $("glossary").open = Boolean($("terms").value);
+  useTerms();
   $("skip").href = captioning() ? "#file" : "#text";
   $("best-title").dataset.say = captioning() ? "captions" : "others";
   $("main").dataset.label = captioning() ? "describe" : "translate";
@@ -402,8 +460,17 @@ function useLanguage(chosen) {
   nameDomain();
   showKinds();
   showExamples();
+  useTerms();
   render();
   again();
+}
+
+function kept(name) {
+  try {
+    return localStorage.getItem(name) || "";
+  } catch {
+    return "";
+  }
 }
 
 function store(name, value) {
@@ -440,6 +507,12 @@ function listen() {
   $("kind").addEventListener("change", () => {
     state.kind = $("kind").value;
     again();
+  });
+  $("unpin").addEventListener("click", () => pin(""));
+  $("terms").addEventListener("input", () => {
+    useTerms();
+    store(`jumok-terms ${state.model.name}`, $("terms").value);
+    later(PAUSE);
   });
   $("clear").addEventListener("click", () => {
     if (captioning()) useImage(null);

@@ -3,12 +3,16 @@
 import { light, make, spell } from "./words.js";
 
 export class Output {
-  /** `onLine(number)` when a line is chosen, `onWord(number or null)` when a word is pointed at or focused. */
-  constructor(element, { onLine, onWord }) {
-    Object.assign(this, { element, onLine, onWord, spans: [], active: 0 });
+  /**
+   * `onLine(number)` when a line is chosen, `onWord(number or null)` when a word is pointed at or focused,
+   * `onPick(word, before)` when a word of the active line is clicked: its text and the text before it.
+   */
+  constructor(element, { onLine, onWord, onPick }) {
+    Object.assign(this, { element, onLine, onWord, onPick, spans: [], active: 0, pinned: 0 });
     element.addEventListener("click", (event) => {
       const line = event.target.closest(".line");
       if (line && !line.classList.contains("active")) onLine([...element.children].indexOf(line));
+      else this.pick(event.target);
     });
     for (const name of ["pointerover", "focusin"]) element.addEventListener(name, (event) => this.visit(event.target));
     for (const name of ["pointerout", "focusout"]) {
@@ -35,9 +39,9 @@ export class Output {
   /** Scroll a line into sight, and nothing but the pane. */
   follow(line) {
     if (!line) return;
-    const { element } = this, top = line.offsetTop - element.offsetTop, end = top + line.offsetHeight;
-    if (top < element.scrollTop) element.scrollTop = top;
-    else if (end > element.scrollTop + element.clientHeight) element.scrollTop = end - element.clientHeight;
+    const { element } = this, pane = element.getBoundingClientRect(), { top, bottom } = line.getBoundingClientRect();
+    if (top < pane.top) element.scrollTop -= Math.ceil(pane.top - top);
+    else if (bottom > pane.bottom) element.scrollTop += Math.ceil(bottom - pane.bottom);
   }
 
   /** The words of the active line, ready to light up. */
@@ -47,6 +51,7 @@ export class Output {
     const focused = this.spans.indexOf(document.activeElement);
     node.replaceChildren();
     this.spans = spell(node, text, words, (number) => ({ "data-target": number, role: "button", tabindex: "-1" }));
+    this.underline(node);
     const reached = this.spans[focused] || this.spans.find(Boolean); // the first may be a language, which no text has
     if (reached) reached.tabIndex = 0;
     if (focused >= 0 && this.spans[focused]) this.spans[focused].focus({ preventScroll: true });
@@ -61,7 +66,29 @@ export class Output {
     this.onWord(word && this.element.contains(word) ? Number(word.dataset.target) : null);
   }
 
+  pick(node) {
+    const word = node.closest(".word[data-target]");
+    if (!word) return;
+    const before = document.createRange();
+    before.setStart(word.closest(".line"), 0);
+    before.setEndBefore(word);
+    this.onPick(word.textContent, before.toString());
+  }
+
+  /** Underline the words of a line that end within its first `pinned` characters. */
+  underline(line) {
+    let end = 0;
+    for (const node of line.childNodes) {
+      end += node.textContent.length;
+      if (node.classList) node.classList.toggle("pinned-word", end <= this.pinned);
+    }
+  }
+
   walk(event) {
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      return this.pick(event.target);
+    }
     const spans = this.spans.filter(Boolean), at = spans.indexOf(event.target);
     const to = { ArrowLeft: at - 1, ArrowUp: at - 1, ArrowRight: at + 1, ArrowDown: at + 1, Home: 0, End: spans.length - 1 }[event.key];
     if (at < 0 || to === undefined) return;
