@@ -144,7 +144,7 @@ COMMANDS = {
     "resume_gpu": Commands(GPU, "minutes", ("benchmarks.resume_gpu runs/resume",), data=True),
     "rnn_gpu": Commands(GPU, "minutes", ("benchmarks.rnn_gpu",)),
     "scale": Commands(
-        "CPU and one GPU", "minutes", ("benchmarks.scale gpu", "benchmarks.scale prepare", "benchmarks.scale")
+        "CPU and one GPU", "minutes", ("benchmarks.train_gpu", "benchmarks.scale prepare", "benchmarks.scale")
     ),
     "scale_gpu": Commands(GPU, "minutes", ("benchmarks.scale gpu",)),
     "scale_prepare": Commands(CPU, "minutes", ("benchmarks.scale prepare",)),
