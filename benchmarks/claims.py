@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jumok
-from benchmarks.results import ROOT, Row, cpu, write
+from benchmarks.results import FOLDER, ROOT, Row, cpu, write
 from jumok.analysis.curves.gradient_reach import reach_curves
 from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.length_bands import Band, join_texts, length_curves
@@ -30,7 +30,8 @@ from jumok.tasks.results import write_outputs
 from jumok.tasks.translation_scores import read_composed, read_test_set
 
 SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
-PICTURES = ROOT / "docs/pictures"
+PICTURES = ROOT / "docs/pictures" if FOLDER == ROOT / "benchmarks/results" else FOLDER
+"""Pictures of results that are written elsewhere lie beside them."""
 TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 BANDS, JOINED_BANDS = (5, 8, 11, 14, 17, 20, 25), (10, 20, 30, 40, 50, 60)
 JOINED = (1, 2, 3, 4, 5, 6)  # how many sentences make a text

@@ -99,7 +99,7 @@ COMMANDS = {
         ),
         data=True,
     ),
-    "gpu": Commands(GPU, "ten minutes at most", ("benchmarks.gpu",)),
+    "gpu": Commands(GPU, "35 minutes at most", ("benchmarks.gpu",), data=True),
     "graph_attention": Commands(GPU, "minutes", ("benchmarks.graph_attention",)),
     "graph_attention_cpu": Commands(CPU, "minutes", ("benchmarks.graph_attention_cpu",)),
     "graphs": Commands("CPU or one GPU", "hours", ("benchmarks.graphs run --seeds 100",), data=True),
@@ -144,7 +144,7 @@ COMMANDS = {
     "resume_gpu": Commands(GPU, "minutes", ("benchmarks.resume_gpu runs/resume",), data=True),
     "rnn_gpu": Commands(GPU, "minutes", ("benchmarks.rnn_gpu",)),
     "scale": Commands(
-        "CPU and one GPU", "minutes", ("benchmarks.scale gpu", "benchmarks.scale prepare", "benchmarks.scale")
+        "CPU and one GPU", "minutes", ("benchmarks.train_gpu", "benchmarks.scale prepare", "benchmarks.scale")
     ),
     "scale_gpu": Commands(GPU, "minutes", ("benchmarks.scale gpu",)),
     "scale_prepare": Commands(CPU, "minutes", ("benchmarks.scale prepare",)),

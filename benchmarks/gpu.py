@@ -1,8 +1,10 @@
 """All checks and timings on a CUDA GPU, in one table.
 
-    python -m benchmarks.gpu [--only attend,graphs] [--minutes 5] [--out FOLDER]
+    JUMOK_DATA=path/to/data python -m benchmarks.gpu [--only attend,graphs] [--minutes 5] [--out FOLDER]
     python -m benchmarks.gpu --collect      # measures nothing
 
+The part `resume` needs Multi30k in JUMOK_DATA, and `sanitizers` needs NVIDIA's compute-sanitizer; all others need
+neither. Models that train for many minutes, such as those of Multi30k, have scripts of their own (`make results`).
 Runs each benchmark in its own process with a time limit, so that one that fails or takes too long does not stop the
 others. Each writes its own JSON file. The script then collects the measurements that are goals of the project from
 these files, whenever they were written, prints them and writes them to gpu.json.
@@ -48,8 +50,15 @@ PARTS = {
     "regression": Part("regression", 60, ("gpu",), "regression_gpu"),
     "additive": Part("additive_gpu", 75, ("--only", "checks,times")),
     "curves": Part("train_curves", 160),
+    "profile": Part("train_profile", 60),
+    "additive-more": Part("additive_gpu", 120, ("--only", "pieces,spread,long")),
+    "claims": Part("claims", 150, ("speed", "--device", "cuda"), "claims_speed_gpu"),
+    "resume": Part("resume_gpu", 240),
+    "sanitizers": Part("additive_sanitizers", 300),
 }
 """In the order in which they run, which matters if the time is limited."""
+MINUTES = 35.0
+"""Enough for all parts, should each take all its seconds."""
 
 WANTED = {
     "attend-causal": "≤ 1.05",
@@ -119,7 +128,7 @@ def _shown(row: Row) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(PARTS)}")
-    parser.add_argument("--minutes", type=float, default=10.0, help="parts that would begin later are left out")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="parts that would begin later are left out")
     parser.add_argument("--out", type=Path, help="folder of the JSON files; benchmarks/results by default")
     parser.add_argument("--collect", action="store_true", help="only collect what was measured before")
     given = parser.parse_args()

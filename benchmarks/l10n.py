@@ -9,8 +9,8 @@ The training text is software text, the Python documentation and, repeated sever
 Tatoeba. Pairs that lose a placeholder and sentences that occur in a test set are left out. `score` translates all test
 sets with the first model and beam search, which is `jumok` in the tables. With --more, it also compares minimum Bayes
 risk and all seeds as an ensemble on the validation set, and translates the software text with the best. It reads
-outputs that are already in the folder. The script also counts the lines that keep every placeholder and tag of their
-source.
+outputs that are already in the folder, and writes a short log of each run to results/logs. The script also counts the
+lines that keep every placeholder and tag of their source.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import sacrebleu
 
 from benchmarks.results import FOLDER, Row, write
+from benchmarks.training_logs import keep_logs
 from jumok.data.pairs import Pair, read_pairs
 from jumok.data.placeholders import keeps_placeholders, placeholders
 
@@ -194,6 +195,7 @@ def score(folder: Path, directions: list[str], *, more: bool) -> None:
     found += [Row(**old) for old in saved if not old["id"].removeprefix("search-").startswith(new)]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     write("l10n", found, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
+    keep_logs("l10n", folder)
 
 
 @cache

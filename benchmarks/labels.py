@@ -66,6 +66,7 @@ LABELS = {
         "resume-folders/broken": "the folder held a broken model",
     },
     "decoding": {
+        "rnnsearch": "RNNsearch",
         "base-beam-1": "base, beam 1",
         "rnnsearch-beam-1": "RNNsearch, beam 1",
         "rnnsearch-beam-5": "RNNsearch, beam 5",

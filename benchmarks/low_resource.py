@@ -7,6 +7,7 @@
 as an ensemble. The text is tokenised and lower-cased as in fairseq's recipe, and so are the scores: BLEU without
 further tokenisation. Entities such as &apos; become their characters first: sacrebleu's tokenizer, which validation
 uses, would count each as three words. The validation set chooses the checkpoints and the system that stands for jumok.
+`score` also writes a short log of each run to results/logs.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from statistics import mean, stdev
 import sacrebleu
 
 from benchmarks.results import Row, write
+from benchmarks.training_logs import keep_logs
 
 SYSTEMS = {
     "transformer": ("recipes/low-resource-de-en.toml", "jumok, Transformer"),
@@ -113,6 +115,7 @@ def score(folder: Path) -> None:
     published = "as published, another sample of 100,000 words"
     rows.append(Row(GOAL, "tuned RNN (Sennrich & Zhang 2019)", 16.57, "BLEU", published))
     write("low_resource", rows, device=(folder / "device").read_text(encoding="utf-8"), packages=("sacrebleu",))
+    keep_logs("low-resource", folder)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 limits their number. Models of several seeds also translate as an ensemble. Published results are BLEU of lower-cased
 text tokenised with the Moses script; the tables also have sacrebleu's cased BLEU. The validation set selects the
 checkpoints. ABOUT, a JSON file in the folder, describes what is special about a run: {"en-de-luong": "…"}. `score`
-keeps the rows of recipes without outputs in the folder.
+keeps the rows of recipes without outputs in the folder, and writes a short log of each run to results/logs.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from statistics import mean, stdev
 import sacrebleu
 
 from benchmarks.results import FOLDER, Row, write
+from benchmarks.training_logs import keep_logs
 
 PAIRS = ("en-de", "de-en", "en-fr")
 SYSTEMS = {
@@ -133,6 +134,7 @@ def score(folder: Path) -> None:
     device = f"{about['device']}, torch {about['torch']}"
     found = sorted([*rows, *older_rows(rows)], key=place)
     write("multi30k", found, device=device, packages=("sacrebleu", "sacremoses"))
+    keep_logs("multi30k", folder)
 
 
 SIGNATURES = {

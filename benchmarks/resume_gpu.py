@@ -1,12 +1,14 @@
 """Whether training on a CUDA GPU is reproducible, and whether a resumed run equals an uninterrupted one.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.resume_gpu runs/resume
+    JUMOK_DATA=path/to/data python -m benchmarks.resume_gpu [runs/resume]
 
 Trains the recipes of Multi30k for 120 steps: twice without a break, and once with a break after 60 steps. Writes
 resume_gpu.json: the largest difference of any weight, and the validation losses.
 """
 
 import argparse
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -61,7 +63,9 @@ def rows_of(folder: Path, name: str, recipe: str) -> list[Row]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", help="for the runs; a temporary one by default")
     given = parser.parse_args()
-    found = [row for name, recipe in RECIPES.items() for row in rows_of(given.folder, name, recipe)]
+    with ExitStack() as stack:
+        folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        found = [row for name, recipe in RECIPES.items() for row in rows_of(folder, name, recipe)]
     write("resume_gpu", found, device=torch.cuda.get_device_name(), packages=("torch", "triton"))

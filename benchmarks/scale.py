@@ -2,7 +2,8 @@
 
     python -m benchmarks.scale gpu        scale_gpu.json: `jumok train` alone and under torchrun, with DDP and FSDP2
     python -m benchmarks.scale prepare    scale_prepare.json: pairs per second that one CPU core prepares
-    python -m benchmarks.scale            scale.json: the tables of docs/scale.md, from these measurements
+    python -m benchmarks.scale            scale.json: the cost in docs/scale.md, from scale_prepare.json and the speed
+                                          of one GPU in train_gpu.json (python -m benchmarks.train_gpu)
 
 The model: every GPU computes its batches at the measured speed, and all GPUs sum their gradients once per update. A
 ring all-reduce sends 2 (N - 1) / N · P · 4 bytes through the link of each GPU, where P is the number of weights
@@ -118,15 +119,19 @@ def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
     return [Row(f"{prefix}/{name}", system, value, unit, conditions) for name, (value, unit) in found.items()]
 
 
-def measured(*goals: str) -> tuple[float, str]:
-    """The number of results/*.json with the first of these ids that is there; its id and the device."""
-    for goal in goals:
-        for path in sorted(FOLDER.glob("*.json")):
+def measured(*places: str) -> tuple[float, str]:
+    """jumok's number of the first of these places, NAME.json:ID, that is there; its id and the device.
+
+    Reads only files of benchmarks that measure: gpu.json, a collection of them, may be older.
+    """
+    for place in places:
+        name, _, goal = place.partition(":")
+        if (path := FOLDER / name).exists():
             found = json.loads(path.read_text(encoding="utf-8"))
             for row in found["rows"]:
                 if (row["id"], row["system"]) == (goal, "jumok") and row["value"]:
                     return row["value"], f"{goal}, {found['device']}"
-    raise SystemExit(f"no row {' or '.join(goals)} of jumok in {FOLDER}; run the benchmark that writes it")
+    raise SystemExit(f"no row {' or '.join(places)} of jumok in {FOLDER}; run the benchmark that writes it")
 
 
 def transformer() -> EncoderDecoder:
@@ -143,11 +148,15 @@ def rnnsearch() -> EncoderDecoder:
     return build_model(encoder, decoder, source_vocabulary=8_000, target_vocabulary=8_000)
 
 
-def cost() -> Path:
-    """Write scale.json."""
-    rate, device = measured("transformer-train", "scale-gpu/Transformer, fused", "scale-gpu/Transformer, as written")
-    prepared, where = measured("scale-prepare/pairs a second")
-    first, _ = measured("scale-prepare/pairs a second of the first process")
+def cost_rows() -> tuple[list[Row], str]:
+    """The rows of scale.json, computed from what the other files say, and the device of their training step."""
+    rate, device = measured(
+        "train_gpu.json:transformer-train",
+        "scale_gpu.json:scale-gpu/Transformer, fused",
+        "scale_gpu.json:scale-gpu/Transformer, as written",
+    )
+    prepared, where = measured("scale_prepare.json:scale-prepare/pairs a second")
+    first, _ = measured("scale_prepare.json:scale-prepare/pairs a second of the first process")
     together = min(tokenise.MOST_PROCESSES * prepared, first)
     with torch.device("meta"):
         weights = sum(weight.numel() for weight in transformer().parameters())
@@ -165,6 +174,12 @@ def cost() -> Path:
     for gpus in (1, 8, 64):
         step = update(gpus, UPDATE / BATCH / gpus, rate=rate, weights=weights)
         rows += rows_of(step, "per-update", f"{UPDATE:,} tokens an update; computed, not measured")
+    return rows, device
+
+
+def cost() -> Path:
+    """Write scale.json."""
+    rows, device = cost_rows()
     return write("scale", rows, device=f"computed from {device}")
 
 

@@ -5,6 +5,7 @@ from unittest.mock import ANY
 import pytest
 
 from benchmarks import gpu, results
+from benchmarks.commands import COMMANDS, GPU, tables
 from benchmarks.gpu import Part, collect, run, table
 from benchmarks.results import Row
 
@@ -58,3 +59,14 @@ def test_a_part_that_is_not_there_is_left_out(part):
 def test_the_table_shows_goals_with_their_aims_and_others():
     rows = [Row("gat-train", "jumok", 4.5, "ms", ""), Row("gat-train", "PyTorch Geometric", 92.0, "ms", "")]
     assert table(rows).splitlines()[-1] == "| gat-train | 4.5 ms | ≤ 5 | PyTorch Geometric 92 ms |"
+
+
+def test_every_gpu_table_of_the_pages_on_speed_has_a_part():
+    shown = {table.name for table in tables() if table.page.name in ("speed.md", "kernels.md")}
+    measured = {name for name in shown if COMMANDS[name].device == GPU} - {"multi30k_time"}  # which trains for minutes
+    # The checks of additive attention run before it is timed, and write a file of their own.
+    assert measured - {part.result for part in gpu.PARTS.values()} == {"additive_checks"}
+
+
+def test_all_parts_fit_into_the_default_time_limit():
+    assert sum(part.seconds for part in gpu.PARTS.values()) <= 60 * gpu.MINUTES
