@@ -139,6 +139,21 @@ def test_json_is_one_object_a_line(reverser):
     assert len(best["n_best"]) == 2
 
 
+def test_json_has_the_probability_of_each_word_if_asked(reverser):
+    translator = TRANSLATION.load(reverser, device="cpu")
+    found = json.loads(well("translate", reverser, "--json", "--probabilities", stdin="12\n").out)
+    wanted = translator.translate(["12"])[0].probabilities()
+    assert [word["word"] for word in found["words"]] == [word for word, _ in wanted] == ["▁", "2", "1", "</s>"]
+    assert [word["probability"] for word in found["words"]] == pytest.approx([share for _, share in wanted], abs=1e-4)
+    both = json.loads(well("translate", reverser, "--json", "--probabilities", "--n-best", 2, stdin="12\n").out)
+    assert both["n_best"][0]["words"] == both["words"] == found["words"] != both["n_best"][1]["words"]
+
+
+def test_probabilities_are_part_of_json(reverser):
+    found = jumok("translate", reverser, "--probabilities", stdin="12\n")
+    assert (found.code, found.err) == (1, "jumok: --probabilities needs --json\n")
+
+
 def test_attention_maps_are_drawn_for_lines_that_have_one(reverser, tmp_path):
     well("translate", reverser, "--attention", tmp_path / "maps", stdin="123\n\n1 2\n")
     assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["0001.svg", "0003.svg"]

@@ -87,6 +87,21 @@ def test_attention_is_that_of_the_translation(live, translators):
         assert (answer["source"], answer["target"]) == (list(shown.source), list(shown.target))
         torch.testing.assert_close(torch.tensor(answer["weights"]), shown.weights, atol=1e-5, rtol=0)
         assert answer["text"] == found.text
+        wanted = [probability for _, probability in found.probabilities()]
+        assert answer["probabilities"] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_probabilities_are_of_the_words_or_tokens_of_the_map(live):
+    asked = {"text": "the old house", "model": "words"}
+    both = live.post("/api/attention", asked | {"tokens": True}).json
+    assert len(both["probabilities"]) == len(both["target"])
+    alone = live.post("/api/attention", {"text": "12 34", "model": "reverser", "words": True, "tokens": True}).json
+    assert len(alone["probabilities"]) == len(alone["target"]) == 2
+    assert len(alone["tokens"]["probabilities"]) == len(alone["tokens"]["target"]) > 2
+    unlikely = live.post("/api/attention", asked | {"target": "dog dog dog"}).json
+    assert min(unlikely["probabilities"]) < min(both["probabilities"])
+    assert "probabilities" not in live.post("/api/attention", asked | {"kind": "encoder"}).json
+    assert "probabilities" in live.post("/api/attention", asked | {"kind": "decoder"}).json
 
 
 def test_a_given_target_is_said_by_force(live):

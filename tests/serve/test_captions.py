@@ -50,6 +50,8 @@ def test_attention_is_that_of_the_caption_over_the_image(both, captioner):
     (caption,) = CAPTIONING.load(captioner, device="cpu").caption([PIXELS])
     wanted = caption.attention()
     assert (answer["text"], answer["target"]) == (caption.text, list(wanted.target))
+    shares = [share for _, share in caption.probabilities()]
+    assert answer["probabilities"] == pytest.approx(shares[:-1], abs=1e-4)  # a map over an image has no end
     torch.testing.assert_close(torch.tensor(answer["weights"]), wanted.weights, atol=1e-5, rtol=0)
     place = answer["layout"]
     assert place["kind"] == "image"

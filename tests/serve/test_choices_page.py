@@ -41,6 +41,19 @@ def test_another_word_can_be_chosen_and_given_up_again(page, dates):
     expect(page.locator("#pinned")).to_be_hidden()
 
 
+def test_words_show_their_probability_and_improbable_ones_stand_out(page, dates):
+    shares = dates.post("/api/attention", {"text": FRIDAY}).json["probabilities"]
+    words = page.locator("#output .word")
+    for number, share in enumerate(shares[:4]):
+        expect(words.nth(number)).to_have_attribute("title", f"probability {float(f'{share:.2g}'):.0%}")
+    expect(page.locator("#output .word[data-unsure]")).to_have_count(0)
+    page.fill("#text", "Xyz")
+    asked = dates.post("/api/attention", {"text": "Xyz"}).json
+    improbable = sum(share < 0.5 for share in asked["probabilities"][:-1])  # without the end
+    assert improbable
+    expect(page.locator("#output .word[data-unsure]")).to_have_count(improbable)
+
+
 def test_a_word_can_be_typed_with_the_keyboard_alone(page):
     page.focus('#output .word[data-target="0"]')
     page.keyboard.press("ArrowRight")

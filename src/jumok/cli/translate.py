@@ -89,6 +89,9 @@ def translate(
     engine: DecodingEngine = None,
     precision: DecodingPrecision = None,
     json: Annotated[bool, Option("--json", help="Print one JSON object per line, with scores.")] = False,
+    probabilities: Annotated[
+        bool, Option("--probabilities", help="With --json, also print the probability of each word.")
+    ] = False,
 ) -> None:
     """Translate one text per line; line n of the output belongs to line n of the input."""
     if attention is not None:
@@ -96,6 +99,8 @@ def translate(
     if format not in (formats := library.draw.FORMATS):
         raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(formats)}")
     check_picture_kind(format)
+    if probabilities and not json:
+        raise ArgumentError("--probabilities needs --json")
     older_maps = set() if attention is None else _saved_maps(attention)
     models, file = _models_and_file(arguments or [])
     source = _source(models[0] if models else None, file, source)
@@ -129,7 +134,7 @@ def translate(
         for number, translation in enumerate(lines, start=1):
             if attention is not None and translation.pieces:
                 older_maps -= set(_draw(translation, attention, f"{number:04}", format))
-            _print(translation, n_best, json)
+            _print(translation, n_best, json, probabilities)
             if len(translation.pieces) > 1:
                 say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
             warnings.add(number, translation.warnings())
@@ -172,10 +177,10 @@ def _saved_maps(folder: Path) -> set[Path]:
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
 
 
-def _print(translation: "jumok.Translation", n_best: int, json: bool) -> None:
+def _print(translation: "jumok.Translation", n_best: int, json: bool, probabilities: bool) -> None:
     best = translation.n_best or (translation,)
     if json:
-        outputs = [{"text": output.text, **_scores(output)} for output in best]
+        outputs = [{"text": output.text, **_scores(output), **_words(output, probabilities)} for output in best]
         warnings = list(translation.warnings().values())
         more = ({"n_best": outputs} if n_best > 1 else {}) | ({"warnings": warnings} if warnings else {})
         print_json({"source": translation.source, **outputs[0], **more})
@@ -183,6 +188,13 @@ def _print(translation: "jumok.Translation", n_best: int, json: bool) -> None:
         print("\t".join(f"{output.text}\t{list(_scores(output).values())[-1]:.4f}" for output in best), flush=True)
     else:
         print(translation.text, flush=True)
+
+
+def _words(output: "jumok.Translation", probabilities: bool) -> dict[str, Any]:
+    """The words of an output with their probabilities, if these were asked for."""
+    if not probabilities:
+        return {}
+    return {"words": [{"word": word, "probability": round(share, 4)} for word, share in output.probabilities()]}
 
 
 def _scores(output: "jumok.Translation") -> dict[str, float]:

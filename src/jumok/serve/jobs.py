@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
+from jumok.analysis.scores.word_probabilities import OutputProbabilities
 from jumok.data import EOS, Pair
 from jumok.data.terms import Terms
 from jumok.data.word_links import Link
@@ -226,9 +227,16 @@ class ForcedOutput(NamedTuple):
     ids: tuple[int, ...]
 
 
+class ReadOutput(NamedTuple):
+    """The attention of an output and how probable it is."""
+
+    attention: AttentionMap
+    probabilities: OutputProbabilities
+
+
 @dataclass(frozen=True)
 class AttentionJob(UnsplitJob):
-    """The attention of a model while it writes given tokens."""
+    """The attention of a model while it writes given tokens, and how probable they are."""
 
     model: ServedModel[TextGenerator]
     words: bool | None = None
@@ -238,13 +246,14 @@ class AttentionJob(UnsplitJob):
         """The number of tokens of both sides."""
         return self.model.generator.size(output.source) + len(output.ids)
 
-    def __call__(self, batch: list[ForcedOutput], check: CancelCheck) -> list[AttentionMap]:
-        """The map of every output."""
-        maps = []
+    def __call__(self, batch: list[ForcedOutput], check: CancelCheck) -> list[ReadOutput]:
+        """The map and the probabilities of every output."""
+        generator, outputs = self.model.generator, []
         for source, ids in batch:
             check()
-            maps.append(self.model.generator.map_of(source, ids, words=self.words, kind=self.kind))
-        return maps
+            attention = generator.map_of(source, ids, words=self.words, kind=self.kind)
+            outputs.append(ReadOutput(attention, generator.probabilities_of(source, ids)))
+        return outputs
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from jumok.analysis.alignment.word_attention import AlignmentHead
 from jumok.analysis.draw.page import widget_data
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
+from jumok.analysis.scores.word_probabilities import OutputProbabilities
 from jumok.data import Pair
 from jumok.data.word_links import Link, format_word_links
 from jumok.serve.models import ServedModel
@@ -21,7 +22,7 @@ from jumok.tasks.translation_warnings import WarningKind
 
 MOST_TERMS = 1000
 """Terms of a request."""
-SCORE_DIGITS = 4
+SCORE_DIGITS = PROBABILITY_DIGITS = 4
 """Later digits depend on the other texts of a batch, because sums of other shapes round differently."""
 
 
@@ -316,6 +317,10 @@ class WeightMatrix(Message):
     ]
     target: list[str]
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
+    probabilities: Annotated[
+        list[float] | None,
+        Field(description="Probability of each target word given those before it; none for `encoder`."),
+    ] = None
 
 
 class ImageLayoutAnswer(Message):
@@ -352,11 +357,24 @@ class AttentionAnswer(WeightMatrix):
     text: Annotated[str, Field(description="The translation or caption.")]
 
 
-def attention_answer(model: ServedModel[Any], attention: AttentionMap, text: str) -> dict[str, Any]:
+def attention_answer(
+    model: ServedModel[Any], attention: AttentionMap, text: str, probabilities: OutputProbabilities
+) -> dict[str, Any]:
     """An AttentionAnswer as plain lists: it is large and needs no validation."""
     plain = widget_data(attention)
     plain.pop("title", None)
+    if attention.kind != "encoder":
+        plain["probabilities"] = _of_target(attention.target, probabilities)
+        if attention.tokens is not None:
+            plain["tokens"]["probabilities"] = _of_target(attention.tokens.target, probabilities)
     return {"model": model.name, **plain, "text": text}
+
+
+def _of_target(target: Sequence[str], probabilities: OutputProbabilities) -> list[float]:
+    """The probabilities of the words or tokens of a map; maps of an image have no end."""
+    words = [word for word, _ in probabilities.words[: len(target)]]
+    shown = probabilities.words if words == list(target) else probabilities.tokens
+    return [round(probability, PROBABILITY_DIGITS) for _, probability in shown[: len(target)]]
 
 
 class AlignAnswer(Message):

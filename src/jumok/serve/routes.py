@@ -9,7 +9,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 import jumok
 from jumok.analysis.draw.page import attention_page
-from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.serve.jobs import (
@@ -17,6 +16,7 @@ from jumok.serve.jobs import (
     AttentionJob,
     BegunText,
     ForcedOutput,
+    ReadOutput,
     SearchWatcher,
     SourceText,
     TranslationJob,
@@ -157,8 +157,9 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
     async def attention(body: AttentionRequest, request: Request) -> JSONResponse:
         """Return the attention of each word of a translation or caption: that of the model, or a given one."""
         output = await _output(service, body, request)
-        shown = output.attention if body.tokens else replace(output.attention, tokens=None)
-        return JSONResponse(await run_in_threadpool(attention_answer, output.model, shown, output.text))
+        attention, probabilities = output.read
+        shown = attention if body.tokens else replace(attention, tokens=None)
+        return JSONResponse(await run_in_threadpool(attention_answer, output.model, shown, output.text, probabilities))
 
     @router.post("/page", tags=["attention"], response_class=Response, responses={200: HTML})
     async def page(body: PageRequest, request: Request) -> HTMLResponse:
@@ -167,7 +168,7 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
         title = output.text if body.text is None or body.kind == "decoder" else f"{body.text} → {output.text}"
         title = str(body.text) if body.kind == "encoder" else title
         return HTMLResponse(
-            await run_in_threadpool(attention_page, replace(output.attention, title=title[:300]), body.language)
+            await run_in_threadpool(attention_page, replace(output.read.attention, title=title[:300]), body.language)
         )
 
     return router
@@ -226,7 +227,7 @@ class AttendedOutput(NamedTuple):
     """A translation or caption with its attention."""
 
     model: ServedModel[Any]
-    attention: AttentionMap
+    read: ReadOutput
     text: str
 
 
@@ -270,8 +271,8 @@ async def _caption_attention(
 async def _forced_attention(
     service: Service, body: AttentionRequest, request: Request, model: ServedModel[Any], output: ForcedOutput
 ) -> AttendedOutput:
-    (attention,) = await service.results(request, AttentionJob(model, body.words, body.kind), [output])
-    return AttendedOutput(model, attention, model.generator.tokenizer.decode(output.ids))
+    (read,) = await service.results(request, AttentionJob(model, body.words, body.kind), [output])
+    return AttendedOutput(model, read, model.generator.tokenizer.decode(output.ids))
 
 
 def _given_ids(model: ServedModel[Any], body: AttentionRequest) -> tuple[int, ...] | None:

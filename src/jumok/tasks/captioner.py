@@ -15,6 +15,7 @@ from jumok.analysis.draw.shapes import image_url
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind, checked_kind
 from jumok.analysis.maps.model_map import map_of_layers, target_side
 from jumok.analysis.maps.source_layout import IMAGE_SIDE, ImageLayout
+from jumok.analysis.scores.word_probabilities import OutputProbabilities, WordProbability, output_probabilities
 from jumok.data import BOS
 from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Hypothesis
@@ -59,6 +60,13 @@ class Caption:
         if self.captioner is None or self.picture is None:
             raise ArgumentError("there is no attention map of a caption without its image")
         return self.captioner.map_of(self.picture, self.ids, words=words, kind=kind)
+
+    def probabilities(self, *, words: bool = True) -> list[WordProbability]:
+        """The probability of each word given the image and the words before it, or of each token; then of the end."""
+        if self.captioner is None or self.picture is None:
+            raise ArgumentError("there are no probabilities of a caption without its image")
+        probabilities = self.captioner.probabilities_of(self.picture, self.ids)
+        return probabilities.words if words else probabilities.tokens
 
 
 class TrainedCaptioner(NamedTuple):
@@ -125,6 +133,12 @@ class Captioner(TextGenerator):
         ids = self.tokenizer.encode(caption)[1:-1]
         self.check_target(ids)
         return replace(self.map_of(image, ids, words=words, kind=kind), title=caption)
+
+    @torch.no_grad()
+    def probabilities_of(self, source: Picture, ids: Sequence[int]) -> OutputProbabilities:
+        """The probability of every word and token of a caption, and of its end."""
+        encoding = self.trained.model.encoder(self._tensor([self.model_image(_pixels(source))]))
+        return output_probabilities(self.trained.model.decoder, encoding, ids, self.tokenizer)
 
     @torch.no_grad()
     def map_of(

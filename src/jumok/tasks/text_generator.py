@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jumok.analysis.maps.attention_map import MAP_KINDS, AttentionMap, MapKind, checked_kind
 from jumok.analysis.scores.metrics import References, score_outputs
+from jumok.analysis.scores.word_probabilities import OutputProbabilities
 from jumok.data import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Specials
@@ -96,6 +97,10 @@ class TextGenerator(ABC):
         self, source: Any, ids: Sequence[int], *, words: bool | None = None, kind: MapKind = "cross"
     ) -> AttentionMap:
         """The attention of the model while it writes the given tokens: to the source, or self-attention."""
+
+    @abstractmethod
+    def probabilities_of(self, source: Any, ids: Sequence[int]) -> OutputProbabilities:
+        """The probability of every word and token of an output, and of its end."""
 
     @abstractmethod
     def smallest_source(self) -> tuple[Tensor, ...]:

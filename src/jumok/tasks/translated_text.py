@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
+from jumok.analysis.scores.word_probabilities import WordProbability
 from jumok.errors import ArgumentError
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translation_warnings import WarningKind, translation_warnings
@@ -55,6 +56,17 @@ class Translation:
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
         return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids, *_ in self.pieces]
+
+    def probabilities(self, *, words: bool | None = None) -> list[WordProbability]:
+        """The probability of each word given the source and the words before it, and of the end of each part.
+
+        Tokens instead of words with `words=False`, and by default for character-level models.
+        """
+        if self.translator is None:
+            return []
+        words = not self.translator.is_character_level if words is None else words
+        parts = [self.translator.probabilities_of(part.source, part.ids) for part in self.pieces]
+        return [each for part in parts for each in (part.words if words else part.tokens)]
 
     def warnings(self) -> dict[WarningKind, str]:
         """Reasons to doubt the translation, by kind.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
+from jumok.analysis.scores.word_probabilities import OutputProbabilities, output_probabilities
 from jumok.data import EOS, Pair, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import without_symbols
@@ -28,7 +29,7 @@ from jumok.decoding.precision import search
 from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
-from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.models.encoder_decoder import EncoderDecoder, Encoding
 from jumok.tasks.alternatives import MORE, NextWords, next_word
 from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.recipes import TranslationRecipe
@@ -215,10 +216,7 @@ class Translator(TextGenerator):
         self.required.patterns(source, config)  # which refuses a prefix that the model cannot write
         written = self.tokenizer.encode(prefix)[:-1]
         begun, after_space = self.tokenizer.decode(written), not prefix or prefix[-1].isspace()
-        ids, visible = (tensor.to(self.device) for tensor in pad([source.ids]))
-        with torch.no_grad():
-            encoding = self.trained.model.encoder(ids, visible)
-        next_words = NextWords(self.tokenizer, after_space=after_space)
+        next_words, encoding = NextWords(self.tokenizer, after_space=after_space), self._encoding(source.ids)
         words = next_words.likeliest(self.trained.model.decoder, encoding, written, MORE * count)
         start = f"{begun} " if begun and after_space else begun
         starts = [start + word for word in words]
@@ -301,6 +299,19 @@ class Translator(TextGenerator):
         """The attention of the model while it writes the given tokens; `words` as in `Translation.attention`."""
         words = not self.is_character_level if words is None else words
         return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words, kind=kind)
+
+    @torch.no_grad()
+    def probabilities_of(self, source: str, ids: Sequence[int]) -> OutputProbabilities:
+        """The probability of every word and token of an output, and of its end."""
+        encoding = self._encoding(self.trained.tokenizers.source.encode(source)[1:])
+        return output_probabilities(self.trained.model.decoder, encoding, ids, self.tokenizer)
+
+    @torch.no_grad()
+    def _encoding(self, ids: Sequence[int]) -> Encoding:
+        """The encoding of one source, given by its tokens with the end."""
+        source, visible = (tensor.to(self.device) for tensor in pad([ids]))
+        encoding: Encoding = self.trained.model.encoder(source, visible)
+        return encoding
 
     @property
     def is_character_level(self) -> bool:

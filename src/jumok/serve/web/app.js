@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Choices } from "./choices.js";
 import { fileName, save } from "./download.js";
 import { showHypotheses } from "./hypotheses.js";
-import { MapView, wordsOf } from "./map.js";
+import { MapView, probabilitiesOf, wordsOf } from "./map.js";
 import { Output } from "./output.js";
 import { Source } from "./source.js";
 import { languageName, preferred, say, speak } from "./strings.js";
@@ -227,7 +227,7 @@ async function look(hypothesis, signal) {
   if (captioning()) upload.show(state.image.url);
   else source.show(state.line, words.source);
   output.pinned = (pinned.get(currentText()) || "").length;
-  output.words(state.line, hypothesis.text, words.output);
+  output.words(state.line, hypothesis.text, words.output, probabilitiesOf(shown));
   map.show(shown, state.model.letters);
 }
 

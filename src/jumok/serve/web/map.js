@@ -8,6 +8,9 @@ export function wordsOf(map) {
   return { source: kind === "decoder" || map.layout ? [] : map.source, output: kind === "encoder" ? [] : map.target };
 }
 
+/** The probabilities of the words that stand in the output. */
+export const probabilitiesOf = (map) => (map.kind === "encoder" ? [] : map.probabilities || []);
+
 export class MapView {
   /** `source` and `output` light up their words; `picture` is where the image of a caption lights up. */
   constructor(element, { source, output, picture }) {
@@ -47,7 +50,7 @@ export class MapView {
     const words = wordsOf(map);
     if (!line || (words.source.length && !source.words.length)) return;
     if (!map.layout) source.show(source.line, words.source);
-    output.words(output.active, line.textContent, words.output);
+    output.words(output.active, line.textContent, words.output, probabilitiesOf(map));
   }
 
   clear() {

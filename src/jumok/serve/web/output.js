@@ -1,6 +1,15 @@
 /* The translation, line by line; the words of the line that is looked at can be pointed at and walked through. */
 
+import { say } from "./strings.js";
 import { light, make, spell } from "./words.js";
+
+const UNSURE = 0.5; // words below this probability stand out
+
+/** The attributes of a word with this probability. */
+function probable(probability) {
+  if (probability === undefined) return {};
+  return { title: say("probability", probability), ...(probability < UNSURE ? { "data-unsure": "" } : {}) };
+}
 
 export class Output {
   /**
@@ -44,13 +53,13 @@ export class Output {
     else if (bottom > pane.bottom) element.scrollTop += Math.ceil(bottom - pane.bottom);
   }
 
-  /** The words of the active line, ready to light up. */
-  words(line, text, words) {
+  /** The words of the active line, ready to light up, and how probable they are. */
+  words(line, text, words, probabilities = []) {
     const node = this.element.children[line];
     if (!node) return;
     const focused = this.spans.indexOf(document.activeElement);
     node.replaceChildren();
-    this.spans = spell(node, text, words, (number) => ({ "data-target": number, role: "button", tabindex: "-1" }));
+    this.spans = spell(node, text, words, (number) => ({ "data-target": number, role: "button", tabindex: "-1", ...probable(probabilities[number]) }));
     this.underline(node);
     const reached = this.spans[focused] || this.spans.find(Boolean); // the first may be a language, which no text has
     if (reached) reached.tabIndex = 0;

@@ -1,5 +1,7 @@
 /* The texts of the page, in English and Korean. */
 
+const percent = (share, language) => share.toLocaleString(language, { style: "percent", maximumSignificantDigits: 2 });
+
 const EN = {
   title: "jumok 주목: see what the model attends to",
   skip: "Skip to the input", model: "Model", tag: "Tag", noTag: "no tag", from: "Language of the text", to: "Language of the translation", anyLanguage: "not selected", language: "Language of this page", theme: "Switch between light and dark mode",
@@ -20,6 +22,7 @@ const EN = {
     output: "The model wrote mostly unknown tokens (⁇), which its vocabulary cannot spell.",
     terms: "The vocabulary of the model cannot write a required term, so the translation was made without it.",
   },
+  probability: (share) => `probability ${percent(share, "en")}`,
   choices: "Other words", insteadOf: (word) => `Instead of “${word}”:`, ownWord: "Your own word…", useWord: "Use", close: "Close", noOthers: "The model finds no other word.",
   pinnedText: (text) => `The translation begins with “${text}”.`, unpin: "Undo",
   glossary: "Glossary", termsHint: "One term per line: source = target", terms: (count) => (count === 1 ? "1 term" : `${count} terms`),
@@ -65,6 +68,7 @@ const KO = {
     output: "출력이 대부분 알 수 없는 토큰(⁇)입니다. 모델의 어휘로는 쓸 수 없는 글자입니다.",
     terms: "모델의 어휘로 쓸 수 없는 필수 용어가 있어 그 용어 없이 번역했습니다.",
   },
+  probability: (share) => `확률 ${percent(share, "ko")}`,
   choices: "다른 단어", insteadOf: (word) => `‘${word}’ 대신 쓸 단어`, ownWord: "직접 입력…", useWord: "적용", close: "닫기", noOthers: "모델이 찾은 다른 단어가 없습니다.",
   pinnedText: (text) => `번역문의 앞부분을 고정했습니다: ${text}`, unpin: "고정 해제",
   glossary: "용어집", termsHint: "한 줄에 용어 하나: 원문 용어 = 번역 용어", terms: (count) => `용어 ${count}개`,
