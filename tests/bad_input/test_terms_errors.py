@@ -34,6 +34,11 @@ def test_wrong_prefixes_and_terms_are_refused_in_one_line(settings, message):
     assert message in str(raised.value)
 
 
+def test_a_prefix_of_alternatives_is_one_text():
+    with pytest.raises(ArgumentError, match="int"):
+        jumok.load(device="cpu").alternatives(TEXTS[0], 3)
+
+
 def test_settings_are_refused_before_the_first_text_is_read():
     def texts():
         raise AssertionError

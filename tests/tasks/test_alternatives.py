@@ -83,7 +83,6 @@ def test_vocabularies_of_letters_and_of_words_have_alternatives(kind):
         (FRIDAY, "", {"count": 0}, "count = 0"),
         (FRIDAY, "漢字 ", {}, "漢字"),
         (" ".join([FRIDAY] * 30), "", {}, "parts"),
-        (FRIDAY, 3, {}, "int"),
     ],
 )
 def test_what_has_no_alternatives_is_refused(bundled, text, prefix, settings, named):
