@@ -120,7 +120,7 @@ def test_words_and_tokens_come_together_where_both_are_asked_for(live):
     words, tokens = (live.post("/api/attention", {"text": "12 34", "words": one}).json for one in (True, False))
     assert "tokens" not in words
     both = live.post("/api/attention", {"text": "12 34", "words": True, "tokens": True}).json
-    assert both["tokens"] == {name: tokens[name] for name in ("source", "target", "weights")}
+    assert both["tokens"] == {name: tokens[name] for name in ("source", "target", "weights", "probabilities")}
     assert {**both, "tokens": None} == {**words, "tokens": None}
     page = live.post("/api/page", {"text": "12 34", "words": True}).text
     assert '"tokens":{"source":' in page

@@ -28,6 +28,7 @@ COMMANDS = {
     "backtranslate": "Make synthetic training pairs from monolingual text, with a model of the opposite direction.",
     "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
     "inspect": "Show what a model consists of, and check all of its files.",
+    "shortlist": "Make the shortlist of target words that --precision int8 considers, from your own text.",
     "average": "Average the weights of several models into a new one; everything else is taken from the first.",
     "import": "Import a model of another toolkit, such as OPUS-MT, as a model folder.",
     "export": "Export a translation model for another engine, such as CTranslate2.",

@@ -2,14 +2,15 @@
 
 In float32 it finds the outputs of our own search. Our search ends when no better output can come, CTranslate2 after
 `patience · beam` outputs, so its patience is set high; searches that it cannot do in the same way are left to ours.
-In int8 its patience is lower, and with a shortlist it considers only the likely words of a batch.
+In int8 its patience is lower, and with a shortlist it considers only the likely words of a batch, unless a sentence
+has a token that the shortlist does not know.
 """
 
 import math
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from jumok.data import BOS, EOS, PAD, TokenizerPair
 from jumok.decoding.config import DecodingConfig, Precision
 from jumok.decoding.ctranslate2_model import POSITIONS
+from jumok.decoding.shortlist import Shortlist
 from jumok.decoding.specials import Hypothesis
 from jumok.errors import ModelError
 
@@ -63,11 +65,18 @@ def can_search(config: DecodingConfig, n_best: int) -> bool:
 class CTranslate2Engine:
     """An exported model, ready to translate."""
 
-    def __init__(self, folder: Path, precision: Precision, tokenizers: TokenizerPair, threads: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        precision: Precision,
+        tokenizers: TokenizerPair,
+        threads: int,
+        shortlist: Shortlist | None = None,
+    ) -> None:
+        """`shortlist` is that of the file in the folder."""
         import ctranslate2
 
-        self.precision = precision
-        self.has_shortlist = precision == "int8" and (folder / SHORTLIST).exists()
+        self.precision, self.shortlist = precision, shortlist
         # A thread for each of several batches: on two cores a third faster than two threads for one batch.
         self.threads = threads
         try:
@@ -112,21 +121,30 @@ class CTranslate2Engine:
         readable = [row for row, source in enumerate(sources) if len(source) <= POSITIONS and limits[row] < POSITIONS]
         longest = max((limits[row] for row in readable), default=0)
         again: dict[int, list[int]] = defaultdict(list)
-        for row, hypotheses in zip(
-            readable, self._run([sources[row] for row in readable], longest, config, n_best), strict=True
-        ):
+        for row, hypotheses in self._run(readable, sources, longest, config, n_best):
             results[row] = hypotheses
             if any(len(hypothesis.ids) > limits[row] for hypothesis in hypotheses):
                 again[limits[row]].append(row)  # the limit is one for a whole batch
         for most, rows in again.items():
-            for row, hypotheses in zip(
-                rows, self._run([sources[row] for row in rows], most, config, n_best), strict=True
-            ):
+            for row, hypotheses in self._run(rows, sources, most, config, n_best):
                 results[row] = hypotheses
         return results
 
     def _run(
-        self, sources: list[Sequence[int]], longest: int, config: DecodingConfig, n_best: int
+        self, rows: Sequence[int], sources: Sequence[Sequence[int]], longest: int, config: DecodingConfig, n_best: int
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """The hypotheses of some rows: those that the shortlist covers, then the others."""
+        covered = {row for row in rows if self.shortlist is not None and self.shortlist.covers(sources[row])}
+        for use_shortlist in (True, False):
+            part = [row for row in rows if (row in covered) == use_shortlist]
+            yield from zip(
+                part,
+                self._translate([sources[row] for row in part], longest, config, n_best, use_shortlist),
+                strict=True,
+            )
+
+    def _translate(
+        self, sources: list[Sequence[int]], longest: int, config: DecodingConfig, n_best: int, use_shortlist: bool
     ) -> list[list[Hypothesis]]:
         if not sources:
             return []
@@ -137,6 +155,7 @@ class CTranslate2Engine:
             max_input_length=0,
             return_scores=True,
             max_decoding_length=longest,
+            use_vmap=use_shortlist,
             **self._options(config, n_best),
         )
         return [self._hypotheses(result) for result in results]
@@ -167,7 +186,6 @@ class CTranslate2Engine:
             "length_penalty": config.length_penalty,
             "min_decoding_length": config.min_length,
             "no_repeat_ngram_size": config.no_repeat,
-            "use_vmap": self.has_shortlist,
         }
 
     def _hypotheses(self, result: Any) -> list[Hypothesis]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from jumok.data import TokenizerPair
+from jumok.data import EOS, TokenizerPair
 from jumok.errors import DataError
 from jumok.files import atomic_write, read_plain
 
@@ -32,6 +32,10 @@ class Shortlist:
         pieces = {piece for source in sources for piece in source}
         target_ids = self.always.union(*(self.likely.get(piece, ()) for piece in pieces))
         return torch.tensor(sorted(target_ids))
+
+    def covers(self, source: Sequence[int]) -> bool:
+        """Whether translations of every piece of a source are known; the others need the whole vocabulary."""
+        return all(piece == EOS or piece in self.likely for piece in source)
 
     def __or__(self, other: "Shortlist") -> "Shortlist":
         """What either has."""

@@ -94,7 +94,7 @@ class CpuEngines:
         if self.small is None or self.small[0] != changes:
             self.small = changes, quantised(cast(RnnDecoder, self.model.decoder)), self.shortlist()
         _, decoder, shortlist = self.small
-        if shortlist is None:
+        if shortlist is None or not all(map(shortlist.covers, sources)):
             return decoder, None
         kept = shortlist.ids(sources)
         return with_vocabulary(decoder, kept), kept
@@ -150,7 +150,7 @@ class CpuEngines:
         identity = " ".join([weights_digest(self.model), str(hash_of(lines)), *self._pieces_digest()])
         try:
             with exported(place, identity, write) as folder:
-                return CTranslate2Engine(folder, precision, self.tokenizers, torch.get_num_threads())
+                return CTranslate2Engine(folder, precision, self.tokenizers, torch.get_num_threads(), shortlist)
         except JumokError as error:
             return Refused(str(error))
 
@@ -173,7 +173,7 @@ class CpuEngines:
             return None
         to_screen(f"creating the shortlist for int8 from {texts[0].parent} (only once)")
         try:
-            shortlist = shortlist_of([Dataset(text) for text in texts], self.tokenizers)
+            shortlist = shortlist_of_training([Dataset(text) for text in texts], self.tokenizers)
         except (DataError, ValueError):
             return None  # not the text of this model, or damaged: the engine considers every word
         if started is not None:
@@ -183,7 +183,7 @@ class CpuEngines:
         return shortlist
 
 
-def shortlist_of(datasets: Sequence[Dataset], tokenizers: TokenizerPair) -> Shortlist:
+def shortlist_of_training(datasets: Sequence[Dataset], tokenizers: TokenizerPair) -> Shortlist:
     """The shortlist of a prepared training text, with a progress bar."""
     every = max(1, sum(map(len, datasets)) // MOST_PAIRS)
     rows = [dataset[row] for dataset in datasets for row in range(0, len(dataset), every)]
@@ -191,9 +191,16 @@ def shortlist_of(datasets: Sequence[Dataset], tokenizers: TokenizerPair) -> Shor
     for side, tokenizer in ((sources, tokenizers.source), (targets, tokenizers.target)):
         if max((max(ids, default=0) for ids in side), default=0) >= tokenizer.size:
             raise DataError(f"{datasets[0].path} is of another vocabulary")
+    return shortlist_of_tokens(sources, targets, tokenizers)
+
+
+def shortlist_of_tokens(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokenizers: TokenizerPair, *, least: int = 1
+) -> Shortlist:
+    """The shortlist of a text in tokens, with a progress bar; `least` as in `make_shortlist`."""
     with ProgressBars() as bars:
         tell: Callable[[int], None] = lambda done: bars.show_share("aligning", done / sum(ROUNDS))  # noqa: E731
-        return make_shortlist(sources, targets, shared=tokenizers.shared, tell=tell)
+        return make_shortlist(sources, targets, shared=tokenizers.shared, least=least, tell=tell)
 
 
 def _is_between(shortlist: Shortlist, tokenizers: TokenizerPair) -> bool:

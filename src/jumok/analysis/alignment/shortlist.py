@@ -25,11 +25,13 @@ def make_shortlist(
     targets: Sequence[Sequence[int]],
     *,
     shared: bool,
+    least: int = 1,
     tell: Callable[[int], None] = lambda done: None,
 ) -> Shortlist:
     """The shortlist of a text; `shared` says that source and target pieces are of one vocabulary.
 
-    A shared piece may always be copied, as names and numbers are. `tell` is called with the rounds of training done.
+    A shared piece may always be copied, as names and numbers are. Source pieces that occur fewer than `least` times are
+    left out. `tell` is called with the rounds of training done.
     """
     first = FIRST if shared else FIRST_TARGET
     pairs = [Pair(_text(source, FIRST), _text(target, first)) for source, target in zip(sources, targets, strict=True)]
@@ -39,7 +41,10 @@ def make_shortlist(
     best = np.lexsort((-model.counts[:, 0], corpus.source.of))
     starts = np.searchsorted(corpus.source.of[best], np.arange(len(corpus.source.frequency) + 1))
     likely: dict[int, tuple[int, ...]] = {}
+    occurrences = np.bincount(np.fromiter(chain.from_iterable(sources), int), minlength=1)
     for piece, start, end in zip(source_ids.tolist(), starts[:-1], starts[1:], strict=True):
+        if occurrences[piece] < least:
+            continue
         translations = target_ids[corpus.target.of[best[start : min(end, start + LIKELY)]]].tolist()
         likely[piece] = tuple(dict.fromkeys([*translations, *([piece] if shared else [])]))
     counts = np.bincount(np.fromiter(chain.from_iterable(targets), int), minlength=1)
