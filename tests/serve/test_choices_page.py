@@ -45,7 +45,10 @@ def test_words_show_their_probability_and_improbable_ones_stand_out(page, dates)
     shares = dates.post("/api/attention", {"text": FRIDAY}).json["probabilities"]
     words = page.locator("#output .word")
     for number, share in enumerate(shares[:4]):
-        expect(words.nth(number)).to_have_attribute("title", f"probability {float(f'{share:.2g}'):.0%}")
+        said = f"probability {float(f'{share:.2g}'):.0%}"
+        expect(words.nth(number)).to_have_attribute("title", said)
+        words.nth(number).hover()
+        expect(page.locator(".jumok-read")).to_contain_text(said)
     expect(page.locator("#output .word[data-unsure]")).to_have_count(0)
     page.fill("#text", "Xyz")
     asked = dates.post("/api/attention", {"text": "Xyz"}).json

@@ -2,7 +2,8 @@
  *
  * map      {source: [text], target: [text], weights: [layer][head][target][source],
  *           names: {layers: [text], heads: [text]} (optional), layout, title, kind ("encoder" or "decoder" for self-attention),
- *           tokens: {source, target, weights} (optional), the same between tokens}, as AttentionMap.to_json() of jumok writes it.
+ *           probabilities (optional) of the target words,
+ *           tokens: {source, target, weights, probabilities} (optional), the same between tokens}, as AttentionMap.to_json() of jumok writes it.
  * options  layer, head   which to show first: a number counted from 0, or "mean" (the default; of a graph the last layer)
  *          tokens        true shows tokens first, where the map has them
  *          sentences     false leaves out the two sentences above a matrix
@@ -29,6 +30,7 @@
     overview: "Overview of the map. Click to scroll there.",
     legend: "Weights, from 0 to the largest in this map. The line beside a word shows how spread its attention is.",
     hint: "Point at a word or use the arrow keys to see what it attends to.",
+    probability: (share) => `probability ${share}`,
     lookedAt: "attends to", lookedAtBy: "is attended to by", with: "with",
     entropy: (nats, count, tokens) => `entropy ${nats}, equivalent to ${count} ${tokens ? "tokens" : "words"}`,
     thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
@@ -339,8 +341,9 @@
         this.read.append(this.texts.hint);
       }
       if (target !== null) {
-        const nats = this.entropy[target];
-        this.read.append(make("span", { class: "jumok-quiet" }, this.texts.entropy(nats.toFixed(2), Math.exp(nats).toFixed(1), this.tokens)));
+        const nats = this.entropy[target], share = this.map.probabilities[target];
+        const probable = share === undefined ? "" : `${this.texts.probability(percent(share))}; `;
+        this.read.append(make("span", { class: "jumok-quiet" }, probable + this.texts.entropy(nats.toFixed(2), Math.exp(nats).toFixed(1), this.tokens)));
       }
     }
 

@@ -4,6 +4,7 @@
 
   const ALL = {
     words: "단어", tokens: "토큰", unit: "행과 열의 단위", layer: "레이어", head: "헤드", all: "전체 평균", gallery: "모든 레이어와 헤드",
+    probability: (share) => `확률 ${share}`,
     lookedAt: "→", with: "", lookedAtBy: "←", legend: "0부터 이 맵의 최댓값까지 나타냅니다.",
     letters: (some) => `이 브라우저의 글꼴에는 ${some} 글자가 없어 빈 네모로 보입니다. Noto 글꼴처럼 그 글자가 있는 글꼴을 설치해 주세요.`,
     thumb: (layer, head) => (head === null ? `레이어 ${layer}` : `레이어 ${layer}, 헤드 ${head}`),

@@ -126,7 +126,8 @@
       layout: map.layout || { kind: "line" },
       title: String(map.title || ""),
       kind: map.kind || "cross",
-      tokens: map.tokens ? checked({ ...map, ...map.tokens, tokens: null }) : null,
+      probabilities: map.probabilities || [],
+      tokens: map.tokens ? checked({ ...map, probabilities: [], ...map.tokens, tokens: null }) : null,
     };
   }
 
