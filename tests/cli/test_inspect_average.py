@@ -7,6 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from jumok.decoding.shortlist import read_shortlist
+from jumok.model_folder import BUNDLED
+from jumok.tasks import TRANSLATION
 from jumok.training import read_metrics
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
 
@@ -80,6 +83,21 @@ def test_the_average_of_checkpoints_is_their_mean_and_translates(reverser, tmp_p
         torch.testing.assert_close(mean[name], (one[name] + other[name]) / 2)
     assert (tmp_path / "mean/tokenizer.model").read_bytes() == (reverser / "tokenizer.model").read_bytes()
     assert well("translate", tmp_path / "mean", stdin="12\n").out.count("\n") == 1
+
+
+def test_the_average_keeps_the_joined_shortlists_of_its_models_if_all_have_one(tmp_path):
+    models = [shutil.copytree(BUNDLED, tmp_path / name) for name in ("one", "other")]
+    for first, model in zip((10, 50), models, strict=True):
+        text = write(tmp_path / "text", "".join(f"{number} days ago\n" for number in range(first, first + 30)))
+        assert well("shortlist", model, "--source", text).code == 0
+        if model is models[0]:
+            well("average", *models, "--out", tmp_path / "half")
+            assert not (tmp_path / "half/shortlist.txt").exists()
+    well("average", *models, "--out", tmp_path / "mean")
+    tokenizers = TRANSLATION.load(BUNDLED, device="cpu").trained.tokenizers
+    one, other, mean = (read_shortlist(path / "shortlist.txt", tokenizers) for path in (*models, tmp_path / "mean"))
+    assert mean.likely.keys() == one.likely.keys() | other.likely.keys()
+    assert mean.always == one.always | other.always
 
 
 @pytest.mark.slow

@@ -50,6 +50,19 @@ def test_an_imported_model_writes_the_tokens_that_the_original_code_wrote(name: 
     assert [output.text for output in together] == [output.text for output in alone]
 
 
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name.startswith("opennmt")])
+def test_ctranslate2_runs_transformers_of_opennmt_whose_encoders_do_not_read_the_end(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    import_model(place(FOLDERS[name]), tmp_path / "model")
+    translator: Translator = load(tmp_path / "model", device="cpu")
+    texts = json.loads((FOLDERS[name] / "expected.json").read_text())["texts"]
+    settings = {"beam": 1, "max_length": 30, "max_ratio": 100.0}
+    ours, theirs = (translator.translate(texts, engine=engine, **settings) for engine in ("jumok", "ctranslate2"))
+    assert "float32" in translator.engines.made
+    assert [output.text for output in theirs] == [output.text for output in ours]
+    assert [output.score for output in theirs] == pytest.approx([output.score for output in ours], abs=1e-4)
+
+
 @torch.no_grad()
 def log_probabilities(translator: Translator, text: str, ids: tuple[int, ...]) -> list[float]:
     source = torch.tensor([translator.trained.tokenizers.source.encode(text)[1:]])

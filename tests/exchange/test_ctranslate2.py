@@ -1,5 +1,6 @@
 """Models exported to CTranslate2: the engine writes the tokens that ours writes."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,24 @@ def test_a_model_that_ctranslate2_cannot_run_is_refused(setting: dict[str, Any],
     trained = random_model(**setting)
     with pytest.raises(ModelError, match=list(setting)[-1]):
         write_model(trained.model, trained.tokenizers, tmp_path)
+
+
+def test_an_export_has_the_tokenizers_and_in_int8_the_shortlist(tmp_path: Path) -> None:
+    model = shutil.copytree(jumok.model_folder.BUNDLED, tmp_path / "model")
+    texts = tmp_path / "texts"
+    texts.write_text("".join(f"{number} days ago\n" for number in range(9, 99)), encoding="utf-8")
+    well("shortlist", model, "--source", texts)
+    well("export", model, "--out", tmp_path / "int8", "--quantization", "int8")
+    assert (tmp_path / "int8/tokenizer.model").read_bytes() == (model / "tokenizer.model").read_bytes()
+    assert (tmp_path / "int8/vmap.txt").read_bytes() == (model / "shortlist.txt").read_bytes()
+    engine = ctranslate2.Translator(str(tmp_path / "int8"), compute_type="int8")
+    trained = jumok.load(device="cpu").trained
+    source = [trained.tokenizers.source.pieces[id] for id in trained.tokenizers.source.encode("12 days ago")[1:]]
+    (result,) = engine.translate_batch([source], use_vmap=True)
+    ids = [trained.tokenizers.target.pieces.index(piece) for piece in result.hypotheses[0]]
+    assert trained.tokenizers.target.decode(ids) == "12일 전"
+    well("export", model, "--out", tmp_path / "float32")
+    assert not (tmp_path / "float32/vmap.txt").exists()
 
 
 def test_an_export_overwrites_nothing(tmp_path: Path) -> None:

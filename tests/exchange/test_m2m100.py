@@ -329,7 +329,7 @@ def without_languages(folder: Path) -> None:
         (lambda folder: (folder / "vocab.json").write_text(json.dumps(
             {name: id for id, name in enumerate(["<s>", "<pad>", "</s>", "<unk>", *map(str, range(999))])}
         )), ["another model"]),
-        (without_languages, ["--from", "100 languages"]),
+        (without_languages, ["100 languages: af, am, ar, ast, az, …", "--from af --to am"]),
     ],
 )  # fmt: skip
 def test_a_folder_that_is_no_whole_model_is_refused_in_one_line(

@@ -18,7 +18,7 @@ from jumok.errors import ModelError
 from jumok.exchange.convert import read_foreign
 from jumok.tasks import TRANSLATION, load
 from jumok.tasks.translator import Translator
-from support.commands import well
+from support.commands import well, write
 from support.hugging_face import (
     LONGEST,
     PAIRS,
@@ -232,6 +232,58 @@ def test_offsets_of_an_imported_tokenizer_point_into_the_text_as_it_was_given(im
     assert spans[0] == ">>deu<<"
     assert "".join(spans[1:]) == "twoｍenlikeapples"
     assert [piece.id for piece in pieces] == imported.trained.tokenizers.source.encode(text)[1:-1]
+
+
+def test_the_description_and_the_licence_of_the_original_are_kept(opus: Original, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(opus.folder, tmp_path / "opus"))
+    (folder / "README.md").write_text("licence: cc-by-4.0", encoding="utf-8")
+    (folder / "LICENSE").write_text("CC-BY", encoding="utf-8")
+    imported_translator(folder, tmp_path / "out")
+    assert (tmp_path / "out/original-README.md").read_text(encoding="utf-8") == "licence: cc-by-4.0"
+    assert (tmp_path / "out/original-LICENSE").read_text(encoding="utf-8") == "CC-BY"
+    page = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert page.startswith("# A model imported by jumok\n")
+    assert "imported from: opus" in page
+    assert "trained on" not in page
+
+
+@pytest.mark.slow
+def test_an_imported_model_is_trained_further_averaged_evaluated_and_given_back(opus: Original, tmp_path: Path) -> None:
+    start = imported_translator(opus.folder, tmp_path / "start")
+    for side, name in enumerate(["new.en", "new.de"]):
+        write(tmp_path / name, "".join(f"{pair[side]}\n" for pair in PAIRS))
+    source, target = str(tmp_path / "new.en"), str(tmp_path / "new.de")
+    tables = {
+        "data": {"source": source, "target": target, "valid_source": source, "valid_target": target, "tag": "<med>"},
+        "filter": {"duplicates": False},
+        "training": {
+            "start_from": str(tmp_path / "start"), "freeze": ["encoder.layers"], "steps": 6, "warmup": 1,
+            "learning_rate": 1e-3, "validate_every": 3, "metric": "loss", "keep": 2,
+        },
+    }  # fmt: skip
+    run = train(tables, out=tmp_path / "tuned", device="cpu", draw=False)
+    assert run.model.decoding.beam == start.decoding.beam
+    assert set(run.model.tags) == {*start.tags, "<med>"}
+    well(
+        "average",
+        tmp_path / "tuned",
+        *sorted((tmp_path / "tuned/checkpoints").glob("step-*")),
+        "--out",
+        tmp_path / "mean",
+    )
+    scores = well(
+        "evaluate", tmp_path / "mean", "--source", source, "--reference", target, "--tag", "<med>", "--json"
+    ).out
+    assert json.loads(scores)["scores"]
+    well("export", tmp_path / "mean", "--to", "marian-hf", "--out", tmp_path / "back")
+    model = transformers.MarianMTModel.from_pretrained(tmp_path / "back").eval()
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "back")
+    again = imported_translator(tmp_path / "back", tmp_path / "again")
+    for text in ("two men like apples", "<med> the cat runs in the park"):
+        mean = load(tmp_path / "mean", device="cpu").translate([text], beam=1)[0].text
+        (ids,) = model.generate(**tokenizer([text], return_tensors="pt"), num_beams=1, max_length=LONGEST + 2)
+        assert tokenizer.decode(ids, skip_special_tokens=True).strip() == mean.strip()
+        assert again.translate([text], beam=1)[0].text == mean
 
 
 def test_a_folder_of_transformers_has_to_be_imported_before_it_is_used_or_trained_further(

@@ -172,6 +172,15 @@ def test_fine_tuning_on_short_texts_does_not_lower_the_longest_source(tmp_path: 
     assert chosen.model.longest == 9
 
 
+def test_decoding_settings_of_the_model_to_start_from_are_kept_unless_the_recipe_has_its_own(tmp_path: Path) -> None:
+    first = jumok.train(
+        recipe(tmp_path) | {"decoding": {"beam": 3, "max_length": 40}}, out=tmp_path / "one", device="cpu"
+    )
+    tables = recipe(tmp_path, start_from=str(first.folder)) | {"decoding": {"max_length": 30}}
+    further = jumok.train(tables, out=tmp_path / "other", device="cpu")
+    assert (further.model.decoding.beam, further.model.decoding.max_length) == (3, 30)
+
+
 def test_a_folder_to_start_from_must_hold_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         jumok.train(recipe(tmp_path, start_from=str(tmp_path)), out=tmp_path / "run", device="cpu", draw=False)

@@ -8,6 +8,7 @@ import pytest
 import jumok
 from jumok.analysis.alignment.shortlist import make_shortlist
 from jumok.data import corpus_pairs
+from jumok.data.dataset import write_dataset
 from jumok.decoding.shortlist import Shortlist, read_shortlist
 from jumok.errors import ArgumentError, DataError
 from jumok.model_folder import BUNDLED
@@ -50,6 +51,16 @@ def test_it_is_joined_with_the_one_that_is_there(folder):
     alone = read_shortlist(saved.path, translator.trained.tokenizers)
     assert alone.always <= both.always
     assert alone.likely.keys() < both.likely.keys()
+
+
+def test_it_is_joined_with_that_of_the_training_text(folder):
+    translator = jumok.load(folder, device="cpu")
+    rows = [[*map(list, translator.trained.tokenizers.encode(pair))] for pair in PAIRS]
+    (folder / "data").mkdir()
+    write_dataset(folder / "data/train.store", rows, size=translator.tokenizer.size)
+    saved = save_shortlist(translator, ["12 days ago"] * 3, ["12일 전"] * 3)
+    found = read_shortlist(saved.path, translator.trained.tokenizers)
+    assert found.likely.keys() == {id for source, _ in rows for id in source[1:-1]}
 
 
 def test_rare_tokens_are_left_out_and_sentences_with_them_are_not_covered():

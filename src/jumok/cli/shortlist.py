@@ -14,6 +14,9 @@ from jumok.errors import ArgumentError
 from jumok.files import read_lines
 from jumok.progress import ProgressBars
 
+FEW = 0.8
+"""A smaller share of covered texts calls for more text."""
+
 
 def shortlist(
     model: Annotated[Path, Argument(help="Model folder, such as an imported one.")],
@@ -49,6 +52,8 @@ def shortlist(
         f"{saved.path}: from {saved.pairs:,} pairs. It covers {saved.covered:.0%} of these texts, for which "
         f"--precision int8 considers {saved.considered:,.0f} of {saved.vocabulary:,} tokens on average"
     )
+    if saved.covered < FEW:
+        say("for all other texts it considers the whole vocabulary; add more texts like those you translate")
 
 
 def _texts(source: str, target: str | None, columns: str | None) -> tuple[list[str], list[str] | None]:

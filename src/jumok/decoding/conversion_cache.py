@@ -2,15 +2,16 @@
 
     ctranslate2/float32/    model.bin  config.json  …  made_here.json
 
-An export is used only where it was made: made_here.json records the weights it was made from, and the inode numbers
-and times of its files, which a copy does not keep. So an export that was copied from elsewhere or modified later is
-never read; it is made again, which takes a second. If the model folder is read-only, the export is made in a temporary
-folder, read, and removed.
+An export is used only where it was made: made_here.json records the weights it was made from, the machine, and the
+inode numbers and times of its files, which a copy does not keep. So an export that was copied from elsewhere or
+modified later is never read, nor one that was tried on another machine of a shared disk; it is made again, which takes
+a second. If the model folder is read-only, the export is made in a temporary folder, read, and removed.
 """
 
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tempfile
 import time
@@ -20,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from jumok.errors import JumokError
@@ -46,7 +48,8 @@ def weights_digest(model: nn.Module) -> str:
 @contextmanager
 def exported(place: Path | None, identity: str, write: Callable[[Path], None]) -> Iterator[Path]:
     """A folder that `write` fills, or filled earlier at `place` for the same `identity`; it is read in the context."""
-    identity = f"{FORM} {version('ctranslate2')} {identity}"
+    machine = f"{platform.node()} {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    identity = f"{FORM} {version('ctranslate2')} {machine} {identity}"
     if place is not None and _is_made_here(place, identity):
         yield place
         return

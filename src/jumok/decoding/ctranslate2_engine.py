@@ -72,11 +72,13 @@ class CTranslate2Engine:
         tokenizers: TokenizerPair,
         threads: int,
         shortlist: Shortlist | None = None,
+        *,
+        sees_end: bool = True,
     ) -> None:
-        """`shortlist` is that of the file in the folder."""
+        """`shortlist` is that of the file in the folder; `sees_end` says whether the encoder reads the end of texts."""
         import ctranslate2
 
-        self.precision, self.shortlist = precision, shortlist
+        self.precision, self.shortlist, self.sees_end = precision, shortlist, sees_end
         # A thread for each of several batches: on two cores a third faster than two threads for one batch.
         self.threads = threads
         try:
@@ -171,7 +173,7 @@ class CTranslate2Engine:
         return [result.log_probs[-1] / 2**config.length_penalty for result in results]
 
     def _pieces(self, source: Sequence[int]) -> list[str]:
-        return [self.source_pieces[id] for id in source]
+        return [self.source_pieces[id] for id in (source if self.sees_end else source[:-1])]
 
     def _batch_size(self, sources: Sequence[Sequence[int]]) -> int:
         return max(1, min(BATCH, math.ceil(len(sources) / self.threads)))

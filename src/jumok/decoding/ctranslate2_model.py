@@ -40,8 +40,6 @@ def why_not(model: EncoderDecoder) -> str | None:
             return f'CTranslate2 has no {name}.positions = "concatenated"'
     if cast(Any, decoder).config.copy:
         return "CTranslate2 has no decoder.copy = true"
-    if not cast(Any, encoder).config.sees_end:
-        return "encoder.sees_end = false, but sources for CTranslate2 end in </s>"
     if (widths := (cast(Any, encoder).config.width, cast(Any, decoder).config.width))[0] != widths[1]:
         return f"CTranslate2 needs equal widths, but they are {widths[0]} and {widths[1]}"
     return None

@@ -4,6 +4,7 @@ from pathlib import Path
 from re import fullmatch
 
 from jumok.decoding.config import Quantization
+from jumok.decoding.ctranslate2_engine import SHORTLIST
 from jumok.decoding.ctranslate2_model import write_model
 from jumok.errors import ArgumentError, DataError, JumokError, ModelError, first_line
 from jumok.exchange import Format, to_hugging_face, to_onnx
@@ -14,7 +15,7 @@ from jumok.exchange.m2m100 import M2M100Folder
 from jumok.exchange.marian import MarianFolder
 from jumok.exchange.opennmt import read_opennmt
 from jumok.files import check_place
-from jumok.model_folder import RECIPE, WEIGHTS
+from jumok.model_folder import RECIPE, WEIGHTS, write_file
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translator import TrainedTranslator
 
@@ -22,6 +23,8 @@ READ = (
     "`jumok import` reads folders of Hugging Face of type marian (Marian, OPUS-MT) and m2m_100 (M2M-100, NLLB), "
     "folders of JoeyNMT with config.yaml and a checkpoint, and checkpoints of OpenNMT-py's Transformers"
 )
+MOST_TERMS = 1 << 20
+"""The largest README or licence that is copied."""
 CONVERT = (
     "convert it to a folder of Hugging Face with transformers' convert_marian_to_pytorch.py, and import that folder"
 )
@@ -43,9 +46,14 @@ def export_model(
     check_place(out)
     if out.exists() and any(out.iterdir()):
         raise ModelError(f"{out} is not empty; export into a new folder")
-    trained = task.load(folder, device="cpu").trained
+    translator = task.load(folder, device="cpu")
+    trained = translator.trained
     if to == "ctranslate2":
         write_model(trained.model, trained.tokenizers, out, quantization=quantization)
+        for name, content in trained.tokenizers.files().items():
+            write_file(out / name, content)
+        if quantization == "int8" and (shortlist := translator.engines.shortlist()) is not None:
+            write_file(out / SHORTLIST, shortlist.text(trained.tokenizers).encode())
         return "ctranslate2.Translator"
     if quantization != "float32":
         raise ArgumentError(f"`quantization={quantization}` is for `to=ctranslate2`; leave it out with `to={to}`")
@@ -74,7 +82,15 @@ def import_model(
         raise ModelError(f"{out} holds a model already; import into another folder")
     trained = read_foreign(Path(folder), source, target, tokenizer)
     TRANSLATION.save(out, trained, scores={"imported from": trained.recipe.data.imported})
+    _keep_terms(Path(folder), out)
     return trained
+
+
+def _keep_terms(folder: Path, out: Path) -> None:
+    """Copy the description and the licence of a folder, which say how its model may be used."""
+    for path in (*folder.glob("README*"), *folder.glob("LICENSE*")) if folder.is_dir() else ():
+        if path.is_file() and path.stat().st_size <= MOST_TERMS:
+            write_file(out / f"original-{path.name}", path.read_bytes())
 
 
 def read_foreign(

@@ -58,6 +58,7 @@ SPECIAL_MAP = "special_tokens_map.json"
 FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 """The first ids of these models; sentencepiece's own first three are others."""
 FIRST_POSITION = 2
+SHOWN_LANGUAGES = 5
 LANGUAGES = {
     "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr "
     "ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps "
@@ -179,9 +180,10 @@ class M2M100Folder:
         target = target or saved.get("tgt_lang") or (None if forced is None else names.get(forced))
         if not source or not target:
             known = tokenizer.languages
+            more = ", …" if len(known) > SHOWN_LANGUAGES else ""
             raise ArgumentError(
-                f"{self.path} translates between {len(known)} languages: {', '.join(known[:5])}, …; "
-                "name those to translate between unless others are named later: --from en --to de, say"
+                f"{self.path} translates between {len(known)} languages: {', '.join(known[:SHOWN_LANGUAGES])}{more}; "
+                f"name the default ones, for example --from {known[0]} --to {known[1]}"
             )
         return TokenizerPair(tokenizer.with_language(source), tokenizer.with_language(target))
 

@@ -31,6 +31,7 @@ def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[
             raise ModelError(f"{folder} {why} {first}, so they cannot be averaged")
     _load_mean(trained.model, models)
     task.save(out, trained, scores={"averaged over": how_many(models)})
+    task.keep_files([first, *others], Path(out), trained)
 
 
 def without_backups(models: Sequence[str | Path]) -> list[str | Path]:

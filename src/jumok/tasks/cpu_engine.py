@@ -150,7 +150,8 @@ class CpuEngines:
         identity = " ".join([weights_digest(self.model), str(hash_of(lines)), *self._pieces_digest()])
         try:
             with exported(place, identity, write) as folder:
-                return CTranslate2Engine(folder, precision, self.tokenizers, torch.get_num_threads(), shortlist)
+                threads, sees_end = torch.get_num_threads(), cast(Any, self.recipe.encoder).sees_end
+                return CTranslate2Engine(folder, precision, self.tokenizers, threads, shortlist, sees_end=sees_end)
         except JumokError as error:
             return Refused(str(error))
 

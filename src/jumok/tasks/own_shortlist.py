@@ -7,7 +7,7 @@ from pathlib import Path
 from jumok.data import Pair
 from jumok.decoding.ctranslate2_model import why_not
 from jumok.decoding.int8_rnn import can_quantise
-from jumok.decoding.shortlist import FILE, read_shortlist
+from jumok.decoding.shortlist import FILE
 from jumok.errors import ArgumentError, DataError
 from jumok.tasks.cpu_engine import shortlist_of_tokens
 from jumok.tasks.translator import TellProgress, Translator
@@ -39,7 +39,7 @@ def save_shortlist(
     tag: str | None = None,
     tell: TellProgress | None = None,
 ) -> SavedShortlist:
-    """Save a shortlist in the folder of a model, joined with the one that is there.
+    """Save a shortlist in the folder of a model, joined with the one that is there, or that of its training text.
 
     Without `translations`, the model translates the texts first, with greedy search; `tell` is called with the
     progress. Texts that are too long for the model are left out.
@@ -58,7 +58,7 @@ def save_shortlist(
     sources: Sequence[Sequence[int]] = [source for source, _ in rows]
     made = shortlist_of_tokens(sources, [target for _, target in rows], tokenizers, least=LEAST)
     assert folder is not None
-    if (before := read_shortlist(folder / FILE, tokenizers)) is not None:
+    if (before := translator.engines.shortlist()) is not None:
         made = before | made
     made.write(folder / FILE, tokenizers)
     sizes = [len(made.ids([source])) for source in sources if made.covers(source)]

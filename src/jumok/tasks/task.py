@@ -296,7 +296,14 @@ class Task(ABC, Generic[R, A]):
         facts = in_words(self.describe(trained)) | dict(scores)
         use = ", ".join(f"`{command}`" for command in self.usage("THIS_FOLDER", trained))
         lines = [f"- {name}: {value}" for name, value in facts.items()]
-        return "\n".join(["# A model trained with jumok", "", *lines, "", f"Use it: {use}", ""])
+        return "\n".join([f"# {self.title(trained)}", "", *lines, "", f"Use it: {use}", ""])
+
+    def title(self, trained: Any) -> str:
+        """The title of the README of a model folder."""
+        return "A model trained with jumok"
+
+    def keep_files(self, folders: Sequence[Path], out: Path, trained: Any) -> None:
+        """Take over to the mean of several models what else is useful in their folders; by default nothing."""
 
     def write_page(self, folder: Path, trained: Any, scores: Mapping[str, Any]) -> None:
         """Write the README of a model folder again, with further scores."""

@@ -5,7 +5,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,6 +20,8 @@ from jumok.data import Batches, Pair, PreparedText, Tokenizer, TokenizerPair, pr
 from jumok.data.filters import FilterConfig
 from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import SHOWN_TAGS, TokenizerConfig
+from jumok.decoding.shortlist import FILE as SHORTLIST
+from jumok.decoding.shortlist import read_shortlist
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, WEIGHTS, ModelFolder, read_folder, recipe_tables
 from jumok.models.build import build_model
@@ -156,7 +159,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             run.say(message)
 
     def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """With training.start_from, use the architecture and the tokenizer of that model."""
+        """With training.start_from, use the architecture, the tokenizer and the decoding settings of that model."""
         folder = tables.get("training", {}).get("start_from")
         if not folder or not isinstance(folder, str):
             return tables
@@ -176,7 +179,13 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         else:
             _check_kept(own["tokenizer"], start["tokenizer"], folder)
         further = {name: {**start[name], **own[name]} for name in STARTED_FROM}
-        return {**tables, **further, "filter": _within_positions(tables.get("filter", {}), further)}
+        search = {name: value for name, value in start.get("decoding", {}).items() if name != "max_source"}
+        return {
+            **tables,
+            **further,
+            "filter": _within_positions(tables.get("filter", {}), further),
+            "decoding": with_defaults(tables.get("decoding", {}), search),
+        }
 
     def _check_start(self, recipe: TranslationRecipe, known: TokenizerPair, given: TokenizerPair) -> None:
         """Refuse settings with which the weights of the model to start from, which has `known`, do not fit."""
@@ -247,10 +256,21 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "target vocabulary": tokenizers.target.size,
             "shared vocabulary": tokenizers.shared,
             "longest source": _longest_in_words(trained),
-            "trained on": recipe.data.origin,
+            **({} if recipe.data.imported else {"trained on": recipe.data.origin}),
             **_chosen_languages(tokenizers),
             **({"tags": ", ".join(tokenizers.tags[:SHOWN_TAGS])} if tokenizers.tags else {}),
         }
+
+    def keep_files(self, folders: Sequence[Path], out: Path, trained: TrainedTranslator) -> None:
+        """The shortlists, joined; without that of one model there is none, because its words would be missing."""
+        found = [read_shortlist(folder / SHORTLIST, trained.tokenizers) for folder in folders]
+        known = [shortlist for shortlist in found if shortlist is not None]
+        if len(known) == len(folders):
+            reduce(or_, known).write(out / SHORTLIST, trained.tokenizers)
+
+    def title(self, trained: TrainedTranslator) -> str:
+        """Another one for a model of another toolkit."""
+        return "A model imported by jumok" if trained.recipe.data.imported else super().title(trained)
 
     def commands(self, folder: str, trained: TrainedTranslator | None = None) -> tuple[str, ...]:
         """`jumok translate`."""

@@ -123,6 +123,26 @@ def test_a_map_has_the_words_of_one_sentence():
     torch.testing.assert_close(shown.weights.sum(-1), torch.ones(2, 2, 5))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_map_of_a_generated_output_needs_one_pass_over_it():
+    fused, _ = pair_of(marian)
+    with record(fused, kinds=["cross"]) as seen:
+        (ids,) = fused.generate(input_ids=SOURCE[:1], max_length=6, min_length=6)
+    with pytest.raises(ArgumentError, match="run it once over the whole output"):
+        seen.map(list("abcdefg"), list("vwxyz"), kind="cross")
+    with torch.no_grad(), record(fused, kinds=["cross"]) as seen:
+        fused(input_ids=SOURCE[:1], decoder_input_ids=ids[None, :5])
+    assert seen.map(list("abcdefg"), list("vwxyz"), kind="cross").weights.shape == (2, 2, 5, 7)
+
+
+def test_a_recording_prints_the_names_of_its_layers_without_weights():
+    fused, _ = pair_of(marian)
+    with torch.no_grad(), record(fused, kinds=["cross"]) as seen:
+        fused(**inputs(marian, padded=False))
+    layers = ", ".join(f"model.decoder.layers.{number}.encoder_attn" for number in range(2))
+    assert repr(seen) == f"Recording({layers}; 1 runs)"
+
+
 def test_recordings_can_be_nested_and_leave_nothing_behind():
     fused, _ = pair_of(gpt2)
     with torch.no_grad(), record(fused) as outer:

@@ -32,6 +32,10 @@ ASK_FOR_SDPA = (
     " in the thread that records, or did not call scaled_dot_product_attention; load Hugging Face models with "
     'attn_implementation="sdpa"'
 )
+ONE_PASS = (
+    "; the model ran step by step, as `generate` does; inside of record, run it once over the whole output: "
+    "model(input_ids=…, decoder_input_ids=…)"
+)
 TORCH_ARGUMENTS = signature(nn.MultiheadAttention.forward)
 
 
@@ -44,7 +48,7 @@ class AttentionLayer(NamedTuple):
     module: nn.Module
 
 
-@dataclass
+@dataclass(repr=False)
 class Recording:
     """The weights of every recorded layer, call by call; differentiable if gradients were enabled."""
 
@@ -53,6 +57,11 @@ class Recording:
     """By the name of a layer, for each run of the model, the weights of each call."""
     _repr_html_: ClassVar[Callable[["Recording"], str]]
     """Show the last run as the output of a notebook cell: set by `jumok.analysis.draw.notebook`."""
+
+    def __repr__(self) -> str:
+        """The recorded layers, without their weights."""
+        names = ", ".join(layer.name for layer in self.layers)
+        return f"{type(self).__name__}({names}; {max(map(len, self.calls.values()), default=0)} runs)"
 
     def weights(self, layer: int | None = None, kind: LayerKind | None = None) -> LayerWeights:
         """Return the weights of one layer in the last run of the model.
@@ -98,6 +107,7 @@ class Recording:
         if len(target) > queries or len(source) > keys:
             raise ArgumentError(
                 f"there are {len(target)} target and {len(source)} source words, but only {queries} × {keys} weights"
+                + (ONE_PASS if queries == 1 < len(target) else "")
             )
         if _leaves_out_words(stacked, len(target), len(source), alone=len(of_layers[0]) == 1):
             raise ArgumentError(
