@@ -278,12 +278,10 @@ def test_an_imported_model_is_trained_further_averaged_evaluated_and_given_back(
     well("export", tmp_path / "mean", "--to", "marian-hf", "--out", tmp_path / "back")
     model = transformers.MarianMTModel.from_pretrained(tmp_path / "back").eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "back")
-    again = imported_translator(tmp_path / "back", tmp_path / "again")
     for text in ("two men like apples", "<med> the cat runs in the park"):
         mean = load(tmp_path / "mean", device="cpu").translate([text], beam=1)[0].text
         (ids,) = model.generate(**tokenizer([text], return_tensors="pt"), num_beams=1, max_length=LONGEST + 2)
         assert tokenizer.decode(ids, skip_special_tokens=True).strip() == mean.strip()
-        assert again.translate([text], beam=1)[0].text == mean
 
 
 def test_a_folder_of_transformers_has_to_be_imported_before_it_is_used_or_trained_further(
