@@ -59,7 +59,7 @@ class TrainingError(JumokError, RuntimeError):
     """Training that cannot go on; the message says why, and what to change."""
 
 
-def one_line(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error of another library for a message of ours, without line breaks; its class if it says nothing."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 

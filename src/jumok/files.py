@@ -16,7 +16,7 @@ from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any, cast
 
-from jumok.errors import DataError, one_line
+from jumok.errors import DataError, error_text
 
 MOST_JSON = 2**20
 """Most bytes of a JSON file of metadata, such as checksums."""
@@ -273,7 +273,7 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except Exception as error:  # of a damaged table of contents: BadZipFile, struct.error, ValueError and others
-        raise DataError(f"{path} is not a complete zip file ({one_line(error)}); copy it again") from None
+        raise DataError(f"{path} is not a complete zip file ({error_text(error)}); copy it again") from None
 
 
 def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, most: int) -> bytes:
@@ -285,7 +285,7 @@ def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, most: int) -
         with archive.open(info) as file:
             return file.read(most)
     except Exception as error:  # of zipfile, and of zlib, bz2 or lzma, each of which has its own
-        raise DataError(f"{name} cannot be unpacked ({one_line(error)}); copy the zip again") from None
+        raise DataError(f"{name} cannot be unpacked ({error_text(error)}); copy the zip again") from None
 
 
 def parse_json(content: str | bytes) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jumok.devices import free_memory
-from jumok.errors import ArgumentError, DataError, MissingExtraError, one_line
+from jumok.errors import ArgumentError, DataError, MissingExtraError, error_text
 from jumok.files import megabytes, open_zip, read_member
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def decode_image(content: bytes, name: str) -> Pixels:
         ) from None
     except Exception as error:  # a decoder stumbles over damage wherever it is: TypeError, struct.error and others
         raise DataError(
-            f"the image {name} is damaged or cut short ({one_line(error)}); make or copy it again"
+            f"the image {name} is damaged or cut short ({error_text(error)}); make or copy it again"
         ) from None
 
 
