@@ -23,13 +23,13 @@ MAY_IMPORT = {
     "attention": set(),
     "files": set(),
     "settings": {"setting_hints"},
-    "data": {"files", "settings"},
+    "data": {"files", "settings", "devices"},
     "layers": {"attention", "graphs"},
-    "models": {"layers", "attention", "files", "settings"},
+    "models": {"layers", "attention", "files", "settings", "devices"},
     "regression": {"attention", "progress"},
     "soft_database": {"attention"},
     "graphs": {"settings", "attention", "data", "files"},
-    "images": {"settings", "layers", "models", "data", "files"},
+    "images": {"settings", "layers", "models", "data", "files", "devices"},
     "training": {"settings", "models", "layers", "attention", "data", "screen", "files", "model_folder", "devices"},
     "decoding": {"models", "layers", "attention", "data", "files", "settings", "setting_hints"},
     "analysis": {"decoding", "training", "models", "layers", "data", "files", "images", "graphs"},
@@ -113,9 +113,12 @@ def test_importing_jumok_alone_does_not_wait_for_torch():
 
 
 def test_the_modules_that_commands_import_lazily_are_those_that_type_checkers_see():
-    source = (PACKAGE / "cli/library.py").read_text(encoding="utf-8")
+    tree = ast.parse((PACKAGE / "cli/library.py").read_text(encoding="utf-8"))
     declared = {
-        name.rpartition(".")[2]: name for name in imports(source, ("jumok", "cli")) if name != "jumok.cli.loading.load"
+        alias.asname: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
     lazy = {name: module.__name__ for name, module in vars(library).items() if isinstance(module, LazyModule)}
     assert {name: declared.get(name) for name in lazy} == lazy

@@ -1,4 +1,4 @@
-"""Devices by name, two settings of a CPU before PyTorch is loaded, and one before training.
+"""Devices by name, the memory of a machine, two settings of a CPU before PyTorch is loaded, and one before training.
 
 Some virtual machines advertise the AMX matrix units of a CPU but do not permit their use. oneDNN, which multiplies
 bfloat16 matrices for PyTorch, uses them nevertheless, and the program crashes with an illegal instruction.
@@ -20,6 +20,9 @@ ARCH_PRCTL = 158
 WITHOUT_AMX = "AVX512_CORE_BF16"
 SPINS = "5000"  # some ten microseconds
 KEEP_AT_MOST, MAP_FROM = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+MEMORY = "/proc/meminfo"
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Files where Linux says how much of the machine's memory a container may use."""
 
 
 def prepare_cpu() -> None:
@@ -75,6 +78,28 @@ def keep_freed_memory() -> None:
         return
     adjust(KEEP_AT_MOST, 2**30)
     adjust(MAP_FROM, 2**25)  # the most that glibc accepts; larger tensors are still mapped one by one
+
+
+def memory_limits() -> list[int]:
+    """The limits in bytes on the memory of the container that this process runs in; none elsewhere."""
+    limits = []
+    for path in LIMITS:
+        try:
+            with open(path, encoding="ascii") as file:
+                limits.append(int(file.read()))
+        except (OSError, ValueError):  # "max" is no number
+            continue
+    return limits
+
+
+def free_memory() -> float:
+    """Bytes available without swapping, within the limits of a container; infinite if unknown."""
+    try:
+        with open(MEMORY, encoding="ascii") as file:
+            available = [1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")]
+    except OSError:  # only Linux has the file
+        available = []
+    return min([*available, *memory_limits()], default=float("inf"))
 
 
 def find_device(name: str) -> "torch.device":

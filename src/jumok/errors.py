@@ -59,6 +59,11 @@ class TrainingError(JumokError, RuntimeError):
     """Training that cannot go on; the message says why, and what to change."""
 
 
+def error_text(error: BaseException) -> str:
+    """An error of another library for a message of ours, without line breaks; its class if it says nothing."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error of another library, for a message of ours; its class if it says nothing."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Reading text in any compression, and writing files that appear complete or not at all."""
+"""Reading text in any compression and members of zip files, and writing files that appear complete or not at all."""
 
 import difflib
 import gzip
@@ -7,6 +7,7 @@ import lzma
 import os
 import stat
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any, cast
 
-from jumok.errors import DataError
+from jumok.errors import DataError, error_text
 
 MOST_JSON = 2**20
 """Most bytes of a JSON file of metadata, such as checksums."""
@@ -265,6 +266,28 @@ def check_file(path: str | Path) -> None:
     check_place(path.parent)
 
 
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """Open a zip archive."""
+    try:
+        return zipfile.ZipFile(path)
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except Exception as error:  # of a damaged table of contents: BadZipFile, struct.error, ValueError and others
+        raise DataError(f"{path} is not a complete zip file ({error_text(error)}); copy it again") from None
+
+
+def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, most: int) -> bytes:
+    """The bytes of a file in an archive, which must be at most `most`."""
+    name = f"{archive.filename}:{info.filename}"
+    if info.file_size > most:
+        raise DataError(f"{name} has {info.file_size:,} bytes; at most {most:,} are allowed")
+    try:
+        with archive.open(info) as file:
+            return file.read(most)
+    except Exception as error:  # of zipfile, and of zlib, bz2 or lzma, each of which has its own
+        raise DataError(f"{name} cannot be unpacked ({error_text(error)}); copy the zip again") from None
+
+
 def parse_json(content: str | bytes) -> Any:
     """Parse JSON; a ValueError for anything else, including endlessly nested lists."""
     try:
@@ -284,6 +307,11 @@ def quoted(value: Any, longest: int = 60) -> str:
         return repr(value) if len(value) <= longest else repr(value[:longest]) + "…"
     shown = " ".join(repr(value).split())
     return shown if len(shown) <= longest else shown[:longest] + "…"
+
+
+def megabytes(size: float) -> str:
+    """A number of bytes as messages show it."""
+    return f"{size / 1e6:,.0f} MB"
 
 
 def bare_suffix(path: str | Path) -> str:

@@ -15,10 +15,10 @@ from jumok.analysis.alignment.error_rate import read_gold
 from jumok.analysis.curves.training import read_curves
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import arrays
-from jumok.data.arrays import free_memory
 from jumok.data.pairs import read_pairs
 from jumok.data.vectors import read_vectors, vector_width
 from jumok.data.word_links import parse_word_links
+from jumok.devices import free_memory
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.graphs.files import from_arrays, read_graph, read_node_tables
 from jumok.graphs.graph import GraphConfig, find_node
@@ -263,7 +263,7 @@ def test_an_array_that_no_graph_has_is_never_unpacked(tmp_path, monkeypatch):
 
 
 def test_free_memory_is_no_more_than_a_container_may_use(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.data.arrays.LIMITS", (str(write(tmp_path / "limit", "1000\n")), "/nowhere"))
+    monkeypatch.setattr("jumok.devices.LIMITS", (str(write(tmp_path / "limit", "1000\n")), "/nowhere"))
     assert free_memory() == 1000
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="closes streams by a 
 
 def run(command, closed):
     """`jumok COMMAND` in a shell, with a stream closed."""
-    line = f'exec "{sys.executable}" -m jumok.cli {command} {closed}'
+    line = f'exec "{sys.executable}" -m jumok {command} {closed}'
     return subprocess.run(["sh", "-c", line], capture_output=True, encoding="utf-8", timeout=120)
 
 
@@ -48,7 +48,7 @@ def test_who_has_read_enough_ends_a_command_as_any_other_program(command, unbuff
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     read, write = os.pipe()
     os.close(read)
-    line = f'echo 1 | "{sys.executable}" -m jumok.cli {command}'
+    line = f'echo 1 | "{sys.executable}" -m jumok {command}'
     try:
         done = subprocess.run(["sh", "-c", line], stdout=write, stderr=subprocess.PIPE, encoding="utf-8", timeout=120)
     finally:

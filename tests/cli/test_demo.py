@@ -28,7 +28,7 @@ def shown(tmp_path_factory):
 
 
 def jumok(*arguments, **environment):
-    command = [sys.executable, "-m", "jumok.cli", *arguments]
+    command = [sys.executable, "-m", "jumok", *arguments]
     return subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=False)
 
 

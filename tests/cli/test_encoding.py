@@ -26,7 +26,7 @@ def test_messages_in_a_file_are_utf8_too():
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs a locale of POSIX")
 def test_a_text_behind_a_command_is_utf8_where_the_locale_is_not():
-    command = [sys.executable, "-m", "jumok.cli", "look", "two days ago", "--target", "2일 전", "--json"]
+    command = [sys.executable, "-m", "jumok", "look", "two days ago", "--target", "2일 전", "--json"]
     done = subprocess.run(command, capture_output=True, env=os.environ | PLAIN, timeout=120)
     assert '"text": "2일 전"' in done.stdout.decode()
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent as 
 
 
 def start(*arguments):
-    command = [sys.executable, "-m", "jumok.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "jumok", *map(str, arguments)]
     return subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -114,7 +114,7 @@ def test_training_saves_when_its_terminal_is_closed(tmp_path):
     run, terminal = pytest.importorskip("pty").fork()
     if not run:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` has the tests ignore it
-        os.execv(sys.executable, [sys.executable, "-m", "jumok.cli", *map(str, endless(tmp_path))])
+        os.execv(sys.executable, [sys.executable, "-m", "jumok", *map(str, endless(tmp_path))])
     said = b""
     while b" loss " not in said:  # of the bar
         said += os.read(terminal, 1000)

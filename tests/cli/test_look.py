@@ -138,7 +138,7 @@ def test_what_cannot_be_drawn_does_not_keep_the_rest_from_being_written(tmp_path
 def test_the_map_is_written_though_nobody_reads_the_answer(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "jumok.cli", "look", "May 5, 2021", "--json", "--out", str(tmp_path / "map.json")]
+    command = [sys.executable, "-m", "jumok", "look", "May 5, 2021", "--json", "--out", str(tmp_path / "map.json")]
     with os.fdopen(writer, "wb") as gone:
         subprocess.run(command, stdout=gone, stderr=subprocess.DEVNULL, check=False)
     assert (tmp_path / "map.json").exists()

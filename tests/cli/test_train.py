@@ -217,7 +217,7 @@ def test_a_finished_run_is_not_trained_over(reverser, tmp_path):
 @pytest.mark.long
 def test_the_program_writes_results_and_messages_to_different_streams(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
-    command = [sys.executable, "-m", "jumok.cli", "train", str(recipe), "--out", str(tmp_path / "run"), "--json"]
+    command = [sys.executable, "-m", "jumok", "train", str(recipe), "--out", str(tmp_path / "run"), "--json"]
     done = subprocess.run([*command, *BRIEFLY], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["folder"] == str(tmp_path / "run")
     assert "step 4" in done.stderr

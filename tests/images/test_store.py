@@ -12,9 +12,10 @@ from PIL import Image
 
 from jumok.data.batches import BatchConfig
 from jumok.data.tokenizer import TokenizerConfig
+from jumok.images.augment import AugmentConfig
 from jumok.images.files import ImageFolder
 from jumok.images.pairs import ImagesConfig, read_split
-from jumok.images.store import AugmentConfig, ImageBatches, augment, prepare_images, to_tensor
+from jumok.images.store import ImageBatches, prepare_images
 
 WORDS = TokenizerConfig(kind="word", size=50, shared=False)
 ROWS = [
@@ -143,43 +144,6 @@ def test_a_batch_is_a_function_of_seed_epoch_and_step(files):
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     seen = sum(len(one.batch(2, step).images) for step in range(one.steps(2)))
     assert seen == 12
-
-
-def noise(count=3, side=16):
-    return to_tensor(list(np.random.default_rng(0).integers(256, size=(count, side, side, 3), dtype=np.uint8)))
-
-
-def test_what_is_done_to_an_image_depends_on_its_row_and_epoch_alone():
-    images, rows = noise(), np.array([5, 9, 2])
-    changes = AugmentConfig(crop=0.6, flip=True, colour=0.3)
-    together = augment(images, rows, changes, seed=1, epoch=4)
-    alone = augment(images[1:2], rows[1:2], changes, seed=1, epoch=4)
-    assert torch.equal(together[1:2], alone)
-    assert not torch.equal(together, augment(images, rows, changes, seed=1, epoch=5))
-    assert not torch.equal(together, augment(images, rows, changes, seed=2, epoch=4))
-
-
-def test_no_changes_leave_the_image_alone():
-    assert augment(noise(), np.arange(3), AugmentConfig(), seed=1, epoch=0) is not None
-    assert torch.equal(augment(noise(), np.arange(3), AugmentConfig(), seed=1, epoch=0), noise())
-
-
-def test_a_flip_is_a_mirror_of_every_other_image():
-    images = noise(200, 8)
-    flipped = augment(images, np.arange(200), AugmentConfig(flip=True), seed=1, epoch=0)
-    mirrored = [torch.equal(new, old.flip(-1)) for new, old in zip(flipped, images, strict=True)]
-    kept = [torch.equal(new, old) for new, old in zip(flipped, images, strict=True)]
-    assert all(one != other for one, other in zip(mirrored, kept, strict=True))
-    assert 60 < sum(mirrored) < 140
-
-
-def test_a_crop_shows_a_part_of_the_image_enlarged():
-    ramp = np.zeros((1, 32, 32, 3), np.uint8)
-    ramp[:] = np.arange(32, dtype=np.uint8)[None, None, :, None] * 8
-    found = augment(to_tensor(list(ramp)), np.array([1]), AugmentConfig(crop=0.5), seed=1, epoch=0)[0, 0, 0].float()
-    steps = found.diff()
-    assert (steps >= 0).all()
-    assert 4 <= steps.mean() < 8  # flatter than the ramp, but not by more than a factor of two
 
 
 def test_korean_names_that_a_mac_wrote_in_letters_are_found_in_a_folder_and_a_zip(tmp_path):

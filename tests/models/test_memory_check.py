@@ -129,5 +129,5 @@ def test_a_container_has_no_more_memory_than_it_may_use(tmp_path, monkeypatch):
     assert whole > 2**28
     for text, wanted in (("max\n", whole), (f"{2**27}\n", 2**27), (f"{2**62}\n", whole)):
         (tmp_path / "limit").write_text(text)
-        monkeypatch.setattr("jumok.models.memory_check.LIMITS", ("/nowhere", str(tmp_path / "limit")))
+        monkeypatch.setattr("jumok.devices.LIMITS", ("/nowhere", str(tmp_path / "limit")))
         assert memory_of(CPU) == wanted

@@ -151,7 +151,7 @@ def test_of_messages_that_repeat_the_log_has_a_few_and_their_number():
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ulimit")
 def test_300_silent_connections_with_256_files_neither_end_service_nor_fill_the_log(tmp_path):
     log = tmp_path / "log"
-    command = f"ulimit -n 256; exec {sys.executable} -m jumok.cli serve --port 0 --device cpu 2> {log}"
+    command = f"ulimit -n 256; exec {sys.executable} -m jumok serve --port 0 --device cpu 2> {log}"
     with subprocess.Popen(["bash", "-c", command], env={**os.environ, "PYTHONPATH": str(SOURCE)}) as process:
         try:
             until(lambda: log.exists() and "serving" in log.read_text(), 60, lambda: time.sleep(0.1))

@@ -129,7 +129,7 @@ def test_a_stream_that_breaks_off_says_so_in_its_last_event(reverser, monkeypatc
 
 @pytest.mark.slow
 def test_without_a_model_the_one_that_comes_along_is_served():
-    command = [sys.executable, "-m", "jumok.cli", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "jumok", "serve", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             notice, greeting = process.stderr.readline(), process.stderr.readline()
@@ -156,7 +156,7 @@ def test_the_work_of_a_client_that_hangs_up_is_dropped(reverser, path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, number):
     # Beams too wide to be quick, in batches of one: the queue is not empty when the signal comes.
-    command = [sys.executable, "-m", "jumok.cli", "serve", f"one={reverser}", "--port", "0", "--batch-tokens", "1"]
+    command = [sys.executable, "-m", "jumok", "serve", f"one={reverser}", "--port", "0", "--batch-tokens", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             greeting = process.stderr.readline()
@@ -175,7 +175,7 @@ def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, num
 
 @pytest.mark.slow
 def test_a_server_that_is_told_twice_ends_at_once(reverser):
-    command = [sys.executable, "-m", "jumok.cli", "serve", str(reverser), "--port", "0", "--batch-tokens", "1"]
+    command = [sys.executable, "-m", "jumok", "serve", str(reverser), "--port", "0", "--batch-tokens", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             live = Live(int(re.search(r":(\d+) ", process.stderr.readline())[1]), None)

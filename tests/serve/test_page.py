@@ -28,7 +28,8 @@ def looked(live):
 
 def asked(live):
     """The texts that wait."""
-    return [source.text for source in live.service.batcher.waiting_items()]
+    tickets = [ticket for submission in live.service.batcher._queues for ticket in list(submission.tickets)]
+    return [ticket.item.text for ticket in tickets if not ticket.done]
 
 
 def typed(page, text):

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from jumok.data import Batches, prepare
-from jumok.tasks import TRANSLATION, read_recipe
-from jumok.tasks import translation as duration
-from jumok.tasks.translation import patience_message
+from jumok.tasks import TRANSLATION, duration, read_recipe
+from jumok.tasks.duration import duration_warning
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
 
 
@@ -19,7 +18,7 @@ def measured(tmp_path, monkeypatch):
         recipe = read_recipe(write(tmp_path / "reverse.toml", RECIPE), ["data.size=100", *changes])
         prepared = prepare(tmp_path / "data", recipe.data, recipe.tokenizer, recipe.filter)
         model = TRANSLATION.new_model(recipe, prepared.tokenizers)
-        return patience_message(model, Batches(prepared.train, recipe.batch), recipe), model
+        return duration_warning(model, Batches(prepared.train, recipe.batch), recipe), model
 
     return said
 
@@ -51,7 +50,7 @@ def test_a_model_of_seconds_is_not_measured(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_the_default_model_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.tasks.translation._pass", lambda *_: (_ for _ in ()).throw(InterruptedError("measured")))
+    monkeypatch.setattr("jumok.tasks.duration._pass", lambda *_: (_ for _ in ()).throw(InterruptedError("measured")))
     recipe = write(tmp_path / "default.toml", '[data]\ncorpus = "cldr"\nsize = 2000\n[tokenizer]\nsize = 300\n')
     done = jumok("train", recipe, "--out", tmp_path / "run", "--device", "cpu")
     assert done.err.splitlines()[-1] == "jumok: measured"

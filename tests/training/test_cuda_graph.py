@@ -16,7 +16,8 @@ from jumok.models import (
 )
 from jumok.training import TrainingConfig, batch_loss
 from jumok.training.cuda_graph import StepGraphs, each_tensor, longest_of, pinned, ready_for, shapes_of
-from jumok.training.loss import GuidedAlignment, TargetTokens
+from jumok.training.guided_alignment import GuidedAlignment
+from jumok.training.loss import TargetTokens
 from jumok.training.objective import SEQUENCES
 from jumok.training.optimiser import make_optimiser, set_rate, trained
 from jumok.training.step import train_step

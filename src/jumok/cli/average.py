@@ -22,6 +22,6 @@ def average(
     if json:
         print_json({"folder": str(out), "averaged": [str(model) for model in averaged]})
     else:
-        say(f"the mean of {library.average.how_many(averaged)} is in {out}")
+        say(f"the mean of {library.describe.count(len(averaged), 'model')} is in {out}")
     if len(averaged) == 1:
         say("the mean of a single model is the model itself; name several, such as runs/NAME/checkpoints/step-*")

@@ -34,10 +34,12 @@ def bench(
     where = find_device(device)
     library.model_folder.check_output_path("--json", json, [])
     with ProgressBars() as bars:
-        timings = library.results.measure(subject, where, size, seconds=seconds, watch=bars)
+        timings = library.bench_results.measure(subject, where, size, seconds=seconds, watch=bars)
     _print(timings, gpu=where.type == "cuda")
     if json is not None:
-        text = json_format.dumps(library.results.results(subject, timings, where, size), ensure_ascii=False, indent=1)
+        text = json_format.dumps(
+            library.bench_results.results(subject, timings, where, size), ensure_ascii=False, indent=1
+        )
         with atomic_write(json) as file:
             file.write(f"{text}\n".encode())
         say(f"wrote {json}")

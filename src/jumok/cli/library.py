@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from jumok.analysis.curves import step_times as step_times
     from jumok.analysis.scores import length_bands as length_bands
     from jumok.analysis.scores import metrics as metrics
-    from jumok.bench import results as results
+    from jumok.bench import results as bench_results
     from jumok.data import terms as terms
     from jumok.data import word_links as word_links
     from jumok.exchange import convert as convert
-    from jumok.serve import app as app
+    from jumok.serve import app as serve_app
     from jumok.serve import guard as guard
-    from jumok.serve import models as models
+    from jumok.serve import models as serve_models
     from jumok.serve import server as server
     from jumok.serve import service as service
     from jumok.tasks import alignment as alignment
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from jumok.tasks import back_translation as back_translation
     from jumok.tasks import comparison as comparison
     from jumok.tasks import demo as demo
+    from jumok.tasks import describe as describe
     from jumok.tasks import evaluation as evaluation
     from jumok.tasks import inspect as inspect
     from jumok.tasks import map_source as map_source
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from jumok.tasks import run as run
     from jumok.tasks import translation_scores as translation_scores
     from jumok.tasks import translation_warnings as translation_warnings
+
+    __all__ = ["bench_results", "serve_app", "serve_models"]  # for type checkers; `as` exports only unchanged names
 else:
     data = LazyModule("jumok.data")
     model_folder = LazyModule("jumok.model_folder")
@@ -56,13 +59,13 @@ else:
     step_times = LazyModule("jumok.analysis.curves.step_times")
     length_bands = LazyModule("jumok.analysis.scores.length_bands")
     metrics = LazyModule("jumok.analysis.scores.metrics")
-    results = LazyModule("jumok.bench.results")
+    bench_results = LazyModule("jumok.bench.results")
     terms = LazyModule("jumok.data.terms")
     word_links = LazyModule("jumok.data.word_links")
     convert = LazyModule("jumok.exchange.convert")
-    app = LazyModule("jumok.serve.app")
+    serve_app = LazyModule("jumok.serve.app")
     guard = LazyModule("jumok.serve.guard")
-    models = LazyModule("jumok.serve.models")
+    serve_models = LazyModule("jumok.serve.models")
     server = LazyModule("jumok.serve.server")
     service = LazyModule("jumok.serve.service")
     alignment = LazyModule("jumok.tasks.alignment")
@@ -70,6 +73,7 @@ else:
     back_translation = LazyModule("jumok.tasks.back_translation")
     comparison = LazyModule("jumok.tasks.comparison")
     demo = LazyModule("jumok.tasks.demo")
+    describe = LazyModule("jumok.tasks.describe")
     evaluation = LazyModule("jumok.tasks.evaluation")
     inspect = LazyModule("jumok.tasks.inspect")
     map_source = LazyModule("jumok.tasks.map_source")

@@ -71,9 +71,9 @@ def serve(
     folders = dict(named_paths(models or [str(model_or_bundled(None))]))
     own = own_task(task, models=len(folders))
     with library.server.listen(host, port) as listening:
-        loaded = library.models.load_models(folders, device=device, task=own)
+        loaded = library.serve_models.load_models(folders, device=device, task=own)
         service = library.service.Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
-        app = library.app.create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
+        app = library.serve_app.create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
         config = library.server.server_config(app, seconds=max_seconds, connections=max_connections, proxies=proxies)
         library.server.run(config, listening, ready=lambda: _greet(listening, list(loaded), api_key))
 

@@ -2,66 +2,18 @@
 
 import math
 import os
-import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jumok.devices import free_memory
 from jumok.errors import DataError
-
-MEMORY = Path("/proc/meminfo")
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux limits the memory of a container."""
-
-
-def free_memory() -> float:
-    """Bytes available without swapping, within the limit of a container; infinite if unknown."""
-    free = math.inf
-    with suppress(OSError):  # only Linux has the file
-        available = re.search(r"MemAvailable:\s*(\d+) kB", MEMORY.read_text(encoding="ascii"))
-        free = 1024 * int(available[1]) if available else free
-    for path in LIMITS:
-        with suppress(OSError, ValueError):  # "max" is no number
-            free = min(free, int(Path(path).read_text(encoding="ascii")))
-    return free
-
-
-def megabytes(size: float) -> str:
-    """A number of bytes as messages show it."""
-    return f"{size / 1e6:,.0f} MB"
-
-
-def open_zip(path: Path) -> zipfile.ZipFile:
-    """Open a zip archive."""
-    try:
-        return zipfile.ZipFile(path)
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path}") from None
-    except Exception as error:  # of a damaged table of contents: BadZipFile, struct.error, ValueError and others
-        raise DataError(f"{path} is not a complete zip file ({reason(error)}); copy it again") from None
-
-
-def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, most: int) -> bytes:
-    """The bytes of a file in an archive, which must be at most `most`."""
-    name = f"{archive.filename}:{info.filename}"
-    if info.file_size > most:
-        raise DataError(f"{name} has {info.file_size:,} bytes; at most {most:,} are allowed")
-    try:
-        with archive.open(info) as file:
-            return file.read(most)
-    except Exception as error:  # of zipfile, and of zlib, bz2 or lzma, each of which has its own
-        raise DataError(f"{name} cannot be unpacked ({reason(error)}); copy the zip again") from None
-
-
-def reason(error: BaseException) -> str:
-    """The message of an error in one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
+from jumok.files import megabytes, open_zip
 
 LONGEST = 10_000
 """Most bytes of a header."""

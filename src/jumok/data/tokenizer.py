@@ -41,7 +41,6 @@ from jumok.errors import ArgumentError, ConfigError, DataError, first_line
 from jumok.files import atomic_write, read_plain
 from jumok.settings import FilePath, NonNegativeFloat, PositiveInt, Settings
 
-"""Files of the two tokenizers: one for both sides, or one for each."""
 Side = Literal["source", "target"]
 TokenizerKind = Literal["unigram", "bpe", "char", "word"]
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces

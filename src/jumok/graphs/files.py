@@ -94,16 +94,6 @@ def files_of(config: GraphConfig) -> dict[str, str]:
     return files
 
 
-def from_pyg(data: Any) -> RawGraph:
-    """A graph from a `torch_geometric.data.Data`, or anything with such attributes."""
-    arrays = {}
-    for name in {alias for aliases in ALIASES.values() for alias in aliases}:
-        value = getattr(data, name, None)
-        if value is not None:
-            arrays[name] = _numpy(value, name)
-    return from_arrays(arrays, "the Data object")
-
-
 def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
     """A graph from arrays by their names."""
     parts: dict[str, Any] = {
@@ -234,7 +224,7 @@ def _torch_file(path: Path) -> dict[str, Any]:
             f"{path} is damaged, or holds more than tensors; save it by torch.save(data.to_dict(), path)"
         ) from None
     content = content if isinstance(content, dict) else content.to_dict() if hasattr(content, "to_dict") else {}
-    return {name: _numpy(value, name) for name, value in content.items() if hasattr(value, "numpy")}
+    return {name: _numpy(value) for name, value in content.items() if hasattr(value, "numpy")}
 
 
 def _pyg_classes() -> list[Any]:
@@ -247,11 +237,7 @@ def _pyg_classes() -> list[Any]:
     return [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
 
 
-def _numpy(value: Any, name: str) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        return value
-    if not hasattr(value, "detach"):
-        raise DataError(f"{name} is {type(value).__name__}; expected a tensor or an array")
+def _numpy(value: Any) -> np.ndarray:
     dense = value.to_dense() if value.layout is not _strided() else value
     array: np.ndarray = dense.detach().cpu().numpy()
     return array

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import UInt8
 
-from jumok.data.arrays import free_memory, megabytes, open_zip, read_member, reason
-from jumok.errors import ArgumentError, DataError, MissingExtraError
+from jumok.devices import free_memory
+from jumok.errors import ArgumentError, DataError, MissingExtraError, error_text
+from jumok.files import megabytes, open_zip, read_member
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -87,7 +88,9 @@ def decode_image(content: bytes, name: str) -> Pixels:
             f"{name} is not an image that can be read here: it is none of {', '.join(FORMATS)}, or it is damaged"
         ) from None
     except Exception as error:  # a decoder stumbles over damage wherever it is: TypeError, struct.error and others
-        raise DataError(f"the image {name} is damaged or cut short ({reason(error)}); make or copy it again") from None
+        raise DataError(
+            f"the image {name} is damaged or cut short ({error_text(error)}); make or copy it again"
+        ) from None
 
 
 def squared(image: Pixels, side: int, *, fit: Fit = "crop") -> UInt8[np.ndarray, "{side} {side} 3"]:

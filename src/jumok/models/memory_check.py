@@ -8,16 +8,13 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from jumok.devices import memory_limits
 from jumok.errors import ConfigError
-
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files where Linux says how much of the machine's memory a container may use."""
 
 Build = Callable[..., nn.Module]
 """Builds a model from its settings."""
@@ -69,13 +66,10 @@ def memory_of(device: torch.device) -> int | None:
         total: int = torch.cuda.get_device_properties(device).total_memory
         return total
     try:
-        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on Windows
         return None
-    for path in LIMITS:
-        with suppress(OSError, ValueError):  # "max" is no number
-            limits.append(int(Path(path).read_text(encoding="ascii")))
-    return min(limits)
+    return min([installed, *memory_limits()])
 
 
 def _setting_to_reduce(build: Build, configs: tuple[Any, ...]) -> str:

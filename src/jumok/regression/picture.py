@@ -96,13 +96,8 @@ def interval_figure(
     return figure
 
 
-def draw_degrees(path: str | Path, data: NoisySine | None = None, *, bandwidth: float = 0.5) -> Path:
-    """The bias at the boundary: a local mean and a local line of the same bandwidth."""
-    return _save(degrees_figure(data, bandwidth=bandwidth), path)
-
-
 def degrees_figure(data: NoisySine | None = None, *, bandwidth: float = 0.5) -> "Figure":
-    """The same picture, not yet saved."""
+    """The bias at the boundary: a local mean and a local line of the same bandwidth."""
     data = data or NoisySine.draw(120, noise=0.35)
     figure = _new_figure(width=7.2, height=3.4)
     grid: Any = figure.subplots(1, 2, sharex=True, sharey=True)

@@ -105,13 +105,6 @@ class Batcher:
         with self._changed:
             return _waiting(self._queues)
 
-    def waiting_items(self) -> list[Any]:
-        """The items that have not begun."""
-        with self._changed:
-            return [
-                ticket.item for submission in self._queues for ticket in list(submission.tickets) if not ticket.done
-            ]
-
     def submit(self, job: Job, items: Sequence[Any], client: Hashable = None) -> list[Future[Any]]:
         """Queue all items of a request, or none of them if there is no room or no time."""
         tickets = [Ticket(job, item, job.size(item) * job.weight) for item in items]

@@ -11,6 +11,7 @@ from jumok.files import check_place
 from jumok.model_folder import COMING, WEIGHTS
 from jumok.models.weights import check_shapes, load_weights, read_header, weights_of
 from jumok.tasks import load_trained
+from jumok.tasks.describe import count
 from jumok.tasks.task import Task
 from jumok.training.checkpoint import average_tensors, is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
@@ -30,18 +31,13 @@ def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[
         if why := task.difference(other, trained):
             raise ModelError(f"{folder} {why} {first}, so they cannot be averaged")
     _load_mean(trained.model, models)
-    task.save(out, trained, scores={"averaged over": how_many(models)})
+    task.save(out, trained, scores={"averaged over": count(len(models), "model")})
     task.keep_files([first, *others], Path(out), trained)
 
 
 def without_backups(models: Sequence[str | Path]) -> list[str | Path]:
     """The models without copies called *.bak, which a pattern such as step-* also matches."""
     return [model for model in models if Path(model).suffix != ".bak"] or list(models)
-
-
-def how_many(models: Sequence[str | Path]) -> str:
-    """The number of models, in words."""
-    return f"{len(models)} model{'s' if len(models) != 1 else ''}"
 
 
 def _folders(models: Sequence[str | Path]) -> list[Path]:

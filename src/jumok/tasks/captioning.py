@@ -30,8 +30,9 @@ from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.tasks.text_generator import with_metric
-from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
+from jumok.training.loss import Loss, TargetTokens, hidden_loss
 from jumok.training.processes import current_processes
+from jumok.training.validation import held_out_loss
 
 
 class HeldOutImages(NamedTuple):

@@ -14,16 +14,16 @@ from jumok.errors import ConfigError
 from jumok.graphs.graph import GraphConfig
 from jumok.graphs.network import GatConfig
 from jumok.graphs.sampling import SamplingConfig
+from jumok.images.augment import AugmentConfig
 from jumok.images.encoder import EncoderConfig as ImageEncoderConfig
 from jumok.images.pairs import ImagesConfig
-from jumok.images.store import AugmentConfig
 from jumok.models.build import DecoderConfig, EncoderConfig
 from jumok.models.config import TextModelConfig
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.models.transformer.decoder import TransformerDecoderConfig
 from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings
 from jumok.training.config import Schedule, TrainingConfig
-from jumok.training.loss import GuidedAlignment, GuidedContext
+from jumok.training.guided_alignment import GuidedAlignment, GuidedContext
 
 TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "ser", "wer"]
 

@@ -28,7 +28,8 @@ from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_
 from jumok.recipe import parse_recipe, sections, write_recipe
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.training.loss import BatchSource, Loss
+from jumok.training.loss import Loss
+from jumok.training.objective import BatchSource
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 

@@ -1,62 +1,48 @@
 """Translation: recipes with a section [data], trained on pairs of sentences and validated by translating."""
 
-import json
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial, reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import nn
 
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
-from jumok.data import Batches, Pair, PreparedText, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
-from jumok.data.filters import FilterConfig
-from jumok.data.sentencepiece_model import read_tokenizer
-from jumok.data.tokenizer import SHOWN_TAGS, TokenizerConfig
+from jumok.data import Batches, Pair, PreparedText, TokenizerPair, prepare
+from jumok.data.tokenizer import SHOWN_TAGS
 from jumok.decoding.shortlist import FILE as SHORTLIST
 from jumok.decoding.shortlist import read_shortlist
-from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.model_folder import TOKENIZERS, WEIGHTS, ModelFolder, read_folder, recipe_tables
+from jumok.errors import ArgumentError
+from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
 from jumok.models.build import build_model
-from jumok.models.config import TextModelConfig
-from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.memory_check import check_memory
-from jumok.models.weights import check_fit, load_weights, weights_of, with_new_rows
-from jumok.settings import with_defaults
+from jumok.models.weights import load_weights, weights_of, with_new_rows
 from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
+from jumok.tasks.duration import duration_warning
+from jumok.tasks.fine_tuning import check_frozen, check_start, given_tokenizers, new_sizes, tokenizers_in, with_start
 from jumok.tasks.map_source import MapSource, text_to_map
+from jumok.tasks.pretrained_vectors import check_vectors, initialise_embeddings
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.tasks.task import RunContext, Task, TaskData, freeze, frozen_elsewhere, parameters, parts_with_weights
+from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.tasks.translation_scores import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.translator import TrainedTranslator, Translator
-from jumok.training.config import TrainingConfig
-from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss, perplexity
-from jumok.training.objective import SEQUENCES, SequenceObjective, cut
+from jumok.training.guided_alignment import GuidedAlignment
+from jumok.training.loss import perplexity
+from jumok.training.objective import SequenceObjective
 from jumok.training.processes import current_processes
-from jumok.training.step import autocast
+from jumok.training.validation import held_out_loss
 
-STARTED_FROM = ("tokenizer", "encoder", "decoder")
-"""Sections of a recipe that a model trained further takes from the model it starts from."""
-KEEP_SHAPE = "leave out the settings of [encoder] and [decoder] that change the shape of the model, such as width"
 VALIDATED = 1000
 """Sentences translated at a validation, at most."""
 FEW = 50
 """Number of validation pairs below which scores say little about which model is better."""
-LONG = 1800.0
-"""Seconds of training after which a warning is given."""
-FASTEST = 5e10
-"""Operations a second of two cores: what is short at this pace need not be measured."""
-MEASURED = 24
-"""Sentences whose pass is timed."""
 LONGEST_TITLE = 90
 """Characters of a text and its translation that make the title of a map."""
 
@@ -97,13 +83,15 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, TokenizerPair]:
         """Tokenise the pairs; before that, refuse what does not fit the tokenizer or the model to start from."""
         folder, seed = recipe.training.start_from, recipe.training.seed
-        start = _tokenizers_in(folder) if folder else None
-        given = _given_tokenizers(recipe, start)
+        start = tokenizers_in(folder) if folder else None
+        given = given_tokenizers(recipe, start)
         if recipe.training.freeze:
-            _check_frozen(recipe, start, given, run.say)
+            with torch.device("meta"):  # names without contents
+                model = _smallest_build(recipe)(recipe.encoder, recipe.decoder)
+            check_frozen(recipe, model, start, given, run.say)
         used = _with_own_tokenizer(recipe, given)
         if start is not None and given is not None and not run.resumed:
-            self._check_start(recipe, start, given)
+            check_start(recipe, start, given, self.build)
         prepared = prepare(
             run.data,
             recipe.data,
@@ -150,52 +138,17 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         recipe, tokenizers = data.recipe, data.assets
         if recipe.training.start_from:
             start = self.load(recipe.training.start_from, device="cpu").trained
-            new = _new_sizes(start.tokenizers, tokenizers)
+            new = new_sizes(start.tokenizers, tokenizers)
             load_weights(model, with_new_rows(weights_of(start.model), model, new), recipe.training.start_from)
             run.say(f"starting from the model in {recipe.training.start_from}")
         initialise_embeddings(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
         initialise_embeddings(model.decoder, recipe.decoder, tokenizers.target, "target", run.say)
-        if run.device.type == "cpu" and (message := patience_message(model, data.train, recipe)):
+        if run.device.type == "cpu" and (message := duration_warning(model, data.train, recipe)):
             run.say(message)
 
     def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
         """With training.start_from, use the architecture, the tokenizer and the decoding settings of that model."""
-        folder = tables.get("training", {}).get("start_from")
-        if not folder or not isinstance(folder, str):
-            return tables
-        folder = os.path.expanduser(os.path.expandvars(folder))
-        start = self.recipe_tables(folder)
-        for name in STARTED_FROM:
-            kind, given = start[name]["kind"], tables.get(name, {}).get("kind")
-            if given not in (None, kind):
-                raise ConfigError(
-                    f'{name}.kind = "{given}", but the model in {folder}, which training starts from, has "{kind}"; '
-                    f"leave out [{name}]"
-                )
-        own = {name: tables.get(name, {}) for name in STARTED_FROM}
-        start["tokenizer"].pop("model", None)  # the tokenizer is in the folder, whatever became of that file
-        if own["tokenizer"].get("model"):
-            start["tokenizer"] = {}
-        else:
-            _check_kept(own["tokenizer"], start["tokenizer"], folder)
-        further = {name: {**start[name], **own[name]} for name in STARTED_FROM}
-        search = {name: value for name, value in start.get("decoding", {}).items() if name != "max_source"}
-        return {
-            **tables,
-            **further,
-            "filter": _within_positions(tables.get("filter", {}), further),
-            "decoding": with_defaults(tables.get("decoding", {}), search),
-        }
-
-    def _check_start(self, recipe: TranslationRecipe, known: TokenizerPair, given: TokenizerPair) -> None:
-        """Refuse settings with which the weights of the model to start from, which has `known`, do not fit."""
-        folder = recipe.training.start_from
-        shapes = read_folder(folder, lambda opened: opened.header().shapes)
-        with torch.device("meta"):  # shapes without contents
-            model = self.build(recipe, given)
-            start = {name: torch.empty(shape) for name, shape in shapes.items()}
-        grown = with_new_rows(start, model, _new_sizes(known, given))
-        check_fit(weights_of(model), grown, Path(folder) / WEIGHTS, hint=KEEP_SHAPE)
+        return with_start(tables, self.recipe_tables)
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
@@ -323,16 +276,6 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         return output.select(options.layer, options.head)
 
 
-def _tokenizers_in(folder: str | Path) -> TokenizerPair:
-    """Those of a model folder, whose weights are not read."""
-    return read_folder(folder, lambda opened: TokenizerPair.of_files(opened.files(TOKENIZERS), opened.path))
-
-
-def _new_sizes(old: TokenizerPair, new: TokenizerPair) -> dict[int, int]:
-    """The new sizes of vocabularies by the old ones."""
-    return {side.size: mine.size for side, mine in zip(old, new, strict=True)}
-
-
 def _chosen_languages(tokenizers: TokenizerPair) -> dict[str, str]:
     """The languages that a multilingual model translates between, unless others are named."""
     source, target = tokenizers
@@ -378,91 +321,11 @@ def _smallest_build(recipe: TranslationRecipe) -> Callable[..., EncoderDecoder]:
     return partial(build_model, source_vocabulary=3, target_vocabulary=3, shared_vocabulary=shared)
 
 
-def _given_tokenizers(recipe: TranslationRecipe, start: TokenizerPair | None) -> TokenizerPair | None:
-    """The recipe's own tokenizer for both sides, or those of the model to start from; None if there is neither."""
-    folder, path = recipe.training.start_from, recipe.tokenizer.model
-    if not path:
-        return None if start is None else start.with_symbols(recipe.data.symbols())
-    tokenizer = read_tokenizer(path, lowercase=recipe.tokenizer.lowercase)
-    if start is not None:
-        tokenizer = tokenizer.with_symbols(start.source.symbols)
-        for side in start:
-            if side.size != tokenizer.size:
-                raise ConfigError(
-                    f"the model in {folder} has {side.size:,} tokens, but tokenizer.model = {path} has "
-                    f"{tokenizer.size:,}; leave out tokenizer.model, or train without training.start_from"
-                )
-    tokenizer = tokenizer.with_symbols(recipe.data.symbols())
-    return TokenizerPair(tokenizer, tokenizer)
-
-
-def _check_frozen(
-    recipe: TranslationRecipe, start: TokenizerPair | None, given: TokenizerPair | None, say: Callable[[str], None]
-) -> None:
-    """Refuse frozen parts that the model does not have, or that must learn a new symbol; tell of shared weights."""
-    with torch.device("meta"):  # names without contents
-        model = _smallest_build(recipe)(recipe.encoder, recipe.decoder)
-    freeze(model, recipe.training.freeze)
-    if shared := frozen_elsewhere(model, recipe.training.freeze):
-        named = json.dumps(recipe.training.freeze)
-        say(f"training.freeze = {named} also freezes {' and '.join(shared)}: the weights are shared")
-    if start is not None and given is not None and not model.encoder.embedding.table.requires_grad:
-        _check_new_symbols(recipe, start, given, model)
-
-
-def _check_new_symbols(
-    recipe: TranslationRecipe, known: TokenizerPair, given: TokenizerPair, model: EncoderDecoder
-) -> None:
-    """Refuse to freeze the embedding of the source where a symbol is new, whose vector would stay random."""
-    table, new = model.encoder.embedding.table, given.source.pieces[len(known.source.pieces) :]
-    if not new:
-        return
-    names = [name for name, weight in model.named_parameters(remove_duplicate=False) if weight is table]
-    sides = dict.fromkeys(name.split(".")[0] for name in names if name.startswith(recipe.training.freeze))
-    others = [
-        f"{side}.{name}"
-        for side in sides
-        for name in parts_with_weights(model.get_submodule(side))
-        if all(weight is not table for weight in model.get_submodule(f"{side}.{name}").parameters())
-    ]
-    raise ConfigError(
-        f"{new[0]} is new to the vocabulary of {recipe.training.start_from} and must be learnt, but training.freeze = "
-        f"{list(recipe.training.freeze)} freezes the embedding of the source; freeze {' and '.join(others)} instead"
-    )
-
-
 def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) -> TranslationRecipe:
     """The recipe with kind and size of the tokenizer that it names, if any."""
     if given is None or not recipe.tokenizer.model:
         return recipe
     return replace(recipe, tokenizer=replace(recipe.tokenizer, kind=given.source.kind, size=given.source.size))
-
-
-def _check_kept(given: Mapping[str, Any], start: Mapping[str, Any], folder: str) -> None:
-    """Refuse settings of a tokenizer that is reused; how texts are sampled in training may change."""
-    for field in fields(TokenizerConfig):
-        kept = start.get(field.name, field.default)
-        if field.name in ("model", "sampling") or given.get(field.name, kept) in (kept, _as_list(kept)):
-            continue
-        raise ConfigError(
-            f"tokenizer.{field.name} = {given[field.name]!r} has no effect, because training.start_from keeps the "
-            f"tokenizer of {folder}, where it is {kept!r}; leave out one of them"
-        )
-
-
-def _as_list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _within_positions(given: Any, further: Mapping[str, Any]) -> Any:
-    """A section [filter] whose max_length defaults to the positions of the model to start from, less the end."""
-    limits = [
-        further[name]["longest"] - 1
-        for name in ("encoder", "decoder")
-        if further[name].get("positions") == "learned" and type(further[name].get("longest")) is int
-    ]
-    most = min([*limits, FilterConfig.max_length])
-    return with_defaults(given, {"max_length": most} if most < FilterConfig.max_length else {})
 
 
 def held_out_message(pairs: int) -> str:
@@ -473,88 +336,10 @@ def held_out_message(pairs: int) -> str:
     return f"{message}; so few tell little: give others by data.valid_source and data.valid_target, or data.valid_pairs"
 
 
-def check_vectors(config: TextModelConfig) -> None:
-    """Raise an error if the file of vectors that an encoder or decoder names cannot be used."""
-    if not config.vectors:
-        return
-    width = vector_width(config.vectors)
-    if width != config.token_width:
-        raise ConfigError(
-            f'{config.section}.vectors = "{config.vectors}" holds vectors of {width} numbers, but tokens are '
-            f"{config.token_width} wide; set {config.width_for(width)}"
-        )
-
-
-def initialise_embeddings(
-    part: Encoder | Decoder,
-    config: TextModelConfig,
-    tokenizer: Tokenizer,
-    side: Literal["source", "target"],
-    say: Callable[[str], None],
-) -> None:
-    """Put the vectors of the file that an encoder or decoder names, if any, into its embeddings."""
-    if not config.vectors:
-        return
-    vectors = vectors_of(config.vectors, tokenizer.pieces)
-    known = int((~vectors.isnan().any(-1)).sum())
-    if not known:
-        raise DataError(
-            f"none of the {tokenizer.size} pieces of the {side} vocabulary, such as {_longest_pieces(tokenizer)}, is "
-            f'a word of {config.vectors}; is it of the same language? With tokenizer.kind = "word" pieces are words'
-        )
-    part.embedding.initialise_from(vectors)
-    say(f"{known:,} of {tokenizer.size:,} pieces of the {side} have a vector in {config.vectors}")
-
-
 def _longest_in_words(trained: TrainedTranslator) -> str:
     longest, sentence = trained.longest_source, trained.longest_sentence
     whole = f", but a single sentence of up to {sentence:,} tokens whole" if sentence > longest else ""
     return f"{longest:,} tokens; longer texts are translated in parts{whole}"
-
-
-def _longest_pieces(tokenizer: Tokenizer) -> str:
-    pieces = [piece.removeprefix("▁") for piece in tokenizer.pieces[4:]]
-    return ", ".join(map(repr, sorted(filter(None, pieces), key=len, reverse=True)[:3]))
-
-
-def patience_message(model: nn.Module, batches: BatchSource, recipe: TranslationRecipe) -> str:
-    """A warning of a run that takes more than half an hour on a CPU; "" for others and for those limited in minutes."""
-    seconds = 0.0 if recipe.training.minutes else seconds_on_cpu(model, batches, recipe.training)
-    if seconds < LONG:
-        return ""
-    hours = f"{seconds / 3600:.1f}" if seconds < 36_000 else f"{seconds / 3600:,.0f}"
-    return (
-        f"{recipe.training.steps:,} steps will take about {hours} h on this CPU; recipes/small-cpu.toml takes minutes: "
-        "jumok train small-cpu --set data.source=… --set data.target=…"
-    )
-
-
-def seconds_on_cpu(model: nn.Module, batches: BatchSource, config: TrainingConfig) -> float:
-    """Roughly how long all steps take; 0 where they are sure to take less than half an hour.
-
-    Forward and backward pass of a few sentences are measured, the second time they are done, and taken for all
-    sentences of all steps. Neither weights nor random draws are changed by it.
-    """
-    batch = batches.batch(0, 0)
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    per_step = config.accumulate * SEQUENCES.items(batch)
-    if 6 * weights * per_step * config.steps < LONG * FASTEST:
-        return 0.0
-    piece = cut(batch, 0, min(MEASURED, len(batch.source)))
-    with torch.random.fork_rng(devices=[]):
-        _pass(model, piece, config)
-        began = time.perf_counter()
-        _pass(model, piece, config)
-        seconds = time.perf_counter() - began
-    model.zero_grad(set_to_none=True)
-    return seconds / SEQUENCES.items(piece) * per_step * config.steps
-
-
-def _pass(model: nn.Module, batch: object, config: TrainingConfig) -> None:
-    device = torch.device("cpu")
-    with autocast(config, device):
-        loss = SEQUENCES.loss(model, batch, device, config)  # type: ignore[arg-type]
-    loss.total.backward()  # type: ignore[no-untyped-call]
 
 
 TRANSLATION = TranslationTask()

@@ -3,12 +3,13 @@
 from jumok.training.checkpoint import average_files, average_tensors
 from jumok.training.config import TrainingConfig
 from jumok.training.loop import TrainingResult, Validator, train
-from jumok.training.loss import BatchSource, Loss, batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
+from jumok.training.loss import Loss, batch_loss, perplexity, smoothed_cross_entropy
 from jumok.training.metrics import read_metrics
-from jumok.training.objective import Objective
+from jumok.training.objective import BatchSource, Objective
 from jumok.training.optimiser import learning_rate
 from jumok.training.progress import BarReport, LineReport, Report, report_to_stderr
 from jumok.training.state import TrainingState
+from jumok.training.validation import held_out_loss
 
 __all__ = [
     "BarReport",

@@ -30,9 +30,8 @@ from jumok.training.config import TrainingConfig
 from jumok.training.cpu_products import fast_products
 from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.interrupt import StopRequest
-from jumok.training.loss import BatchSource
 from jumok.training.metrics import DivergedError, Recorder
-from jumok.training.objective import SEQUENCES, Objective
+from jumok.training.objective import SEQUENCES, BatchSource, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.parallel import parallel_of
 from jumok.training.processes import check_seen, check_shares, current_processes

@@ -1,20 +1,18 @@
-"""Losses over target tokens: label-smoothed cross-entropy, perplexity, and guided alignment."""
+"""Losses over target tokens: label-smoothed cross-entropy, perplexity, and the loss of an encoder-decoder."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from jumok.attention.backends import runs_on_kernels
 from jumok.data import Batch
-from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
-from jumok.training.processes import current_processes
+from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Hidden, LinearOutput
+from jumok.training.guided_alignment import GuidedAlignment
 from jumok.training.r_drop import symmetric_divergence
 
 
@@ -91,75 +89,6 @@ def _over_possible(logits: Tensor, target: Tensor, smoothing: float, counted: Te
 
 def _sum_of(values: Float[Tensor, " token"], counted: Bool[Tensor, " token"] | None) -> Float[Tensor, ""]:
     return (values if counted is None else values.masked_fill(~counted, 0.0)).sum()
-
-
-SMALLEST = 1e-6
-"""Weights are raised to this much, so that their logarithm stays finite."""
-
-
-GuidedContext = Literal["causal", "full"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuidedAlignment:
-    """Trains one layer's attention towards given word links; the settings `training.guided_…` (Garg et al. 2019)."""
-
-    weight: float
-    layer: int | None
-    head: int | None
-    shift: bool
-    context: GuidedContext = "causal"
-    null: bool = False
-
-    def attention(self, decoder: Decoder, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
-        """The attention of the guided layer; `hidden` is what the decoder returned for the batch."""
-        layer = guided_layer(self.layer, len(hidden.attention))
-        if self.context == "causal":
-            return hidden.attention[layer]
-        return decoder.informed_attention(encoding, batch.target_in, batch.target_visible, layer=layer)
-
-    def links(self, batch: Batch) -> Bool[Tensor, "batch target source"]:
-        """The source tokens that each target token should attend to."""
-        assert batch.word_links is not None, "a recipe with guided alignment has data.alignments"
-        if not self.null:
-            return batch.word_links
-        source = batch.source_visible
-        end = torch.arange(source.shape[1], device=source.device) == source.sum(1, keepdim=True) - 1
-        unlinked = batch.target_visible & ~batch.word_links.any(-1)
-        return batch.word_links | (unlinked[:, :, None] & end[:, None])
-
-    def loss(self, attention: HeadWeights, links: Bool[Tensor, "batch target source"]) -> Float[Tensor, ""]:
-        """Cross-entropy of a layer's attention against the links, summed over the target tokens that have links."""
-        weights = self._of_heads(attention)
-        if self.shift:  # the row after a token was predicted is the one that reads it
-            weights, links = weights[:, 1:], links[:, :-1]
-        rows = links.float()
-        wanted = rows / rows.sum(-1, keepdim=True).clamp(min=1)
-        return -self.weight * (wanted * weights.float().clamp(min=SMALLEST).log()).sum()
-
-    def _of_heads(self, attention: HeadWeights) -> Float[Tensor, "batch target source"]:
-        return attention().mean(1) if self.head is None else attention(heads=[self.head]).squeeze(1)
-
-
-def guided_layer(layer: int | None, layers: int) -> int:
-    """The guided layer counted from 0; by default the last but one, which aligns best (Garg et al. 2019)."""
-    return max(layers - 2, 0) if layer is None else layer % layers
-
-
-@runtime_checkable
-class BatchSource(Protocol):
-    """The batch at (epoch, step) as a pure function, such as `jumok.data.Batches`; the task defines what a batch is.
-
-    On a GPU, steps on batches that are tuples of tensors are recorded as CUDA graphs; others run without them.
-    """
-
-    def steps(self, epoch: int) -> int:
-        """The number of batches of an epoch."""
-        ...
-
-    def batch(self, epoch: int, step: int) -> Any:
-        """The batch at a step of an epoch, from 0."""
-        ...
 
 
 @runtime_checkable
@@ -277,31 +206,6 @@ def output_loss(output: LinearOutput, tokens: TargetTokens, *, smoothing: float 
     target = tokens.ids if tokens.counted is None else tokens.ids.masked_fill(~tokens.counted, -1)
     total, cross_entropy = smoothed_cross_entropy_of_states(*output, target, smoothing=smoothing, r_drop=r_drop)
     return Loss(total, cross_entropy.detach())
-
-
-@torch.no_grad()
-def held_out_loss(
-    model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss] = batch_loss
-) -> dict[str, float]:
-    """Loss per token and perplexity over one pass of `batches`: part of what a validator returns.
-
-    Several processes share the batches, and all of them get the sums over all.
-    """
-    total, count = current_processes().total(lambda: _loss_and_tokens(model, batches, loss_of))
-    loss = total / max(count, 1)
-    return {"loss": loss, "perplexity": perplexity(loss)}
-
-
-def _loss_and_tokens(model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss]) -> tuple[float, int]:
-    """The cross-entropy of this process's share of the batches, and how many tokens it has."""
-    device = next(model.parameters()).device
-    total, count = 0.0, 0
-    for step in current_processes().share(range(batches.steps(0))):
-        batch = batches.batch(0, step)
-        tokens = TargetTokens.of(batch)
-        total += float(loss_of(model, batch.to(device), tokens.to(device)).cross_entropy)
-        count += len(tokens.ids)
-    return total, count
 
 
 def perplexity(loss: float) -> float:

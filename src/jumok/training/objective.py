@@ -1,4 +1,4 @@
-"""What the training loop asks of a task: how a batch becomes a loss, and how large it is."""
+"""What the training loop asks of a task: its batches, how a batch becomes a loss, and how large it is."""
 
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -9,9 +9,26 @@ from jumok.data import Batch
 from jumok.errors import TrainingError
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.training.config import TrainingConfig
-from jumok.training.loss import GuidedAlignment, Loss, TargetTokens, batch_loss
+from jumok.training.guided_alignment import GuidedAlignment
+from jumok.training.loss import Loss, TargetTokens, batch_loss
 
 B = TypeVar("B", bound=Any)
+
+
+@runtime_checkable
+class BatchSource(Protocol):
+    """The batch at (epoch, step) as a pure function, such as `jumok.data.Batches`; the task defines what a batch is.
+
+    On a GPU, steps on batches that are tuples of tensors are recorded as CUDA graphs; others run without them.
+    """
+
+    def steps(self, epoch: int) -> int:
+        """The number of batches of an epoch."""
+        ...
+
+    def batch(self, epoch: int, step: int) -> Any:
+        """The batch at a step of an epoch, from 0."""
+        ...
 
 
 @runtime_checkable

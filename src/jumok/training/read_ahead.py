@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from jumok.errors import DataError
-from jumok.training.loss import BatchSource
+from jumok.training.objective import BatchSource
 from jumok.training.processes import current_processes
 
 

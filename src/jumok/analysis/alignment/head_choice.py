@@ -19,7 +19,7 @@ from jumok.analysis.alignment.word_attention import AlignmentHead, WordWeights, 
 from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.models.encoder_decoder import EncoderDecoder
-from jumok.training.loss import GuidedAlignment, guided_layer
+from jumok.training.guided_alignment import GuidedAlignment, guided_layer
 
 SAMPLE = 1000
 """Most pairs to choose on."""

@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.analysis.maps.source_layout import TEXT, SourceLayout, layout_from
-from jumok.data.arrays import reason
-from jumok.errors import ArgumentError, DataError
+from jumok.errors import ArgumentError, DataError, error_text
 from jumok.files import parse_json
 
 Choice = int | slice | Sequence[int] | Literal["mean"] | None
@@ -148,7 +147,7 @@ class AttentionMap:
                 part.encode()  # raises for half a surrogate pair, which could never be written
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RuntimeError) as error:
             raise DataError(
-                f"this is not the JSON of an attention map ({type(error).__name__}: {reason(error)}); it must hold "
+                f"this is not the JSON of an attention map ({type(error).__name__}: {error_text(error)}); it must hold "
                 "source, target and weights [layer][head][target][source]"
             ) from None
         if not weights.numel() and not (source and target):  # empty lists do not show the number of their axes

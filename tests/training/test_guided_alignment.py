@@ -10,7 +10,7 @@ from jumok.data import Batch
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.models.encoder_decoder import SingleHeadWeights
 from jumok.tasks import make_recipe
-from jumok.training.loss import GuidedAlignment, guided_layer
+from jumok.training.guided_alignment import GuidedAlignment, guided_layer
 from jumok.training.objective import SEQUENCES
 from support.commands import RECIPE, well, write
 from support.runs import assert_same_run

@@ -1,5 +1,0 @@
-"""`python -m jumok.cli` is the command `jumok`."""
-
-from jumok.cli import main
-
-main()
