@@ -209,8 +209,7 @@ def scored_now(runs: Sequence[dict[str, Any]], system: str, group: str) -> Score
     errors, valid = mean_over_seeds(of, "wer"), mean_over_seeds(of, "valid")
     steps = "".join(sorted({f", {run['steps']:,} steps" for run in of if "steps" in run}))
     minutes = sum(run.get("processor_seconds", 0) for run in of) / 60 / len(of)
-    about = f"{recipe(system, group)}, {errors.seeds} seeds, deviation {errors.deviation:.2f}"
-    about += f", validation {valid.value:.2f}" + steps
+    about = f"{recipe(system, group)}, {errors.about}, validation {valid.value:.2f}{steps}"
     about += f", {minutes:.1f} processor minutes each" if minutes else ""
     each = {
         language: mean_over_seeds([run for run in of if run["language"] == language], "wer").value
