@@ -94,7 +94,7 @@ def _start(work: Path, stage: str, source: str, target: str, *, changes: tuple[s
     sides = {"source": source, "target": target}
     paths = [f"data.{to}{key}={work}/text/{name}.{side}" for key, side in sides.items() for to, name in NAMES.items()]
     settings = [setting.format(work=work, **sides) for setting in STAGES[stage]]
-    command = [sys.executable, "-m", "jumok.cli", "train", f"recipes/align-{source}-{target}.toml"]
+    command = [sys.executable, "-m", "jumok", "train", f"recipes/align-{source}-{target}.toml"]
     command += ["--out", str(folder), *(f"--set={setting}" for setting in (*paths, *settings, *changes))]
     return _logged(work, folder.name, command)
 

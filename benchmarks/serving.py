@@ -47,7 +47,7 @@ def running_server(*arguments: str) -> Iterator[Server]:
     """Run `jumok serve ARGUMENTS` with its messages in a file."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        command = [sys.executable, "-m", "jumok.cli", "serve", *arguments, "--port", "0", "--device", "cpu"]
+        command = [sys.executable, "-m", "jumok", "serve", *arguments, "--port", "0", "--device", "cpu"]
         with log.open("wb") as messages:
             process = subprocess.Popen(command, stderr=messages)
         try:
