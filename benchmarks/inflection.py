@@ -5,7 +5,8 @@
 
 Recipes are recipes/inflection-kor.toml and those in SYSTEMS; what a task changes stands in TASKS. Which system stands
 for a task is decided by the validation words. The seeds of a system in KEPT are also tested as an ensemble. `score`
-keeps the rows of systems without runs in the folder.
+keeps the rows of systems without runs in the folder, and writes short logs of the models that are still there to
+results/logs.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.results import Row, saved, write
+from benchmarks.training_logs import keep_logs
 from benchmarks.word_tasks import TOGETHER, Job, largest, mean_over_seeds, read, run_all, run_ensembles
 
 SYSTEMS = {
@@ -97,6 +99,7 @@ def score(folder: Path, device: str) -> None:
                 rows.append(Row(id, name + TOGETHER, together.accuracy, "%", together.about))
         rows += [Row(id, name, value, "%", "as published") for name, value in PUBLISHED[task]]
     write("inflection", rows, device=device)
+    keep_logs("inflection", folder)
 
 
 def single_now(runs: Sequence[dict[str, Any]], system: str) -> Scored | None:
