@@ -6,7 +6,7 @@
 
 Scenes: 300 of the test split, whose combinations of shapes do not occur in training. Flickr8k: 300 photographs with
 five captions each. A word attends to its shape if the regions of this shape have more of its attention than those of
-any other shape, and more than half in total.
+any other shape, and more than half in total. A short log of each training run is written to results/logs.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
+from benchmarks.training_logs import keep_logs
 from jumok.analysis.scores.metrics import MetricScore, score_outputs
 from jumok.images.pairs import ImagesConfig, read_split
 from jumok.tasks import load, read_recipe
@@ -46,6 +47,7 @@ def measure(folder: Path, names: list[str], device: str, trained_on: str) -> Non
     where = torch.cuda.get_device_name() if device != "cpu" and torch.cuda.is_available() else cpu()
     where = f"trained on {trained_on}, scored on {where}" if trained_on else where
     write("captions", [*kept, *rows, PUBLISHED], device=where, packages=("torch", "sacrebleu"))
+    keep_logs("captions", folder)
 
 
 def earlier() -> list[Row]:

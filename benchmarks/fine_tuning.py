@@ -5,6 +5,7 @@
 
 Fine-tunes the model of recipes/multi30k-de-en-base.toml with recipes/fine-tune-talks.toml, as it is, without the tag,
 and on talks alone. Each of the four models then translates both test sets; the model with the tag uses it for talks.
+`score` also writes a short log of each run to results/logs.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Row, write
+from benchmarks.training_logs import keep_logs
 
 TESTS = {"captions": "multi30k/test_2016_flickr", "talks": "iwslt14_deen/test"}
 MOST = 1000
@@ -111,6 +113,7 @@ def score(folder: Path, device: str) -> None:
             about = f"{found['steps']:,} steps in {found['seconds']:.0f} s; {len(outputs):,} lines, lower-cased"
             rows.append(Row(f"fine-tuning/{name}", test, round(value, 2), "BLEU", about))
     write("claims_fine_tuning", rows, device=device, packages=("torch", "sacrebleu"))
+    keep_logs("fine-tuning", folder)
 
 
 if __name__ == "__main__":

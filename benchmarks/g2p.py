@@ -7,7 +7,8 @@
 "all" is one model for all languages (recipes/g2p-all.toml). A model for each language is a Transformer in "one", and
 "transducer" and "hard" are what recipes/g2p-transducer.toml and recipes/g2p-hard.toml say, "transducer-short" and
 "hard-short" train for fewer steps. Seeds of a system are also tested as an ensemble, and so are those of several
-systems, which vote. The validation words of a group decide which single model or ensemble stands for it.
+systems, which vote. The validation words of a group decide which single model or ensemble stands for it. `score` also
+writes short logs of the models that are still in the folder to results/logs.
 """
 
 import argparse
@@ -22,7 +23,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.results import FOLDER, Row, write
+from benchmarks.results import Row, saved, write
+from benchmarks.training_logs import keep_logs
 from benchmarks.word_tasks import RUNS, TOGETHER, Job, largest, mean_over_seeds, read, run_all, run_ensembles
 
 LANGUAGES = {
@@ -179,7 +181,7 @@ def score(folder: Path, device: str) -> None:
     """
     rows: list[Row] = []
     runs = [run | {"wer": 100 - run["accuracy"]} for run in read(folder)]
-    before = [Row(**row) for row in json.loads((FOLDER / "g2p.json").read_text(encoding="utf-8"))["rows"]]
+    before = saved("g2p")
     for group, languages in LANGUAGES.items():
         of_group = [run for run in runs if run["group"] == group]
         old = [
@@ -193,6 +195,7 @@ def score(folder: Path, device: str) -> None:
         rows += group_rows(group, [*scored, *ensembles(group, of_group)])
         rows += [Row(f"g2p-2021-{group}", name, value, "% WER", "as published") for name, value in PUBLISHED[group]]
     write("g2p", rows, device=device)
+    keep_logs("g2p", folder)
 
 
 def recipe(system: str, group: str) -> str:
@@ -209,8 +212,7 @@ def scored_now(runs: Sequence[dict[str, Any]], system: str, group: str) -> Score
     errors, valid = mean_over_seeds(of, "wer"), mean_over_seeds(of, "valid")
     steps = "".join(sorted({f", {run['steps']:,} steps" for run in of if "steps" in run}))
     minutes = sum(run.get("processor_seconds", 0) for run in of) / 60 / len(of)
-    about = f"{recipe(system, group)}, {errors.seeds} seeds, deviation {errors.deviation:.2f}"
-    about += f", validation {valid.value:.2f}" + steps
+    about = f"{recipe(system, group)}, {errors.about}, validation {valid.value:.2f}{steps}"
     about += f", {minutes:.1f} processor minutes each" if minutes else ""
     each = {
         language: mean_over_seeds([run for run in of if run["language"] == language], "wer").value

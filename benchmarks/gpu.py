@@ -44,7 +44,7 @@ PARTS = {
     "graphs": Part("graph_attention", 60),
     "rnn": Part("rnn_gpu", 90),
     "transformer": Part("train_gpu", 300),
-    "scale": Part("scale", 60, ("gpu",), "scale_gpu"),
+    "scale": Part("scale", 120, ("gpu",), "scale_gpu"),
     "decoding": Part("decode_gpu", 60),
     "regression-check": Part("regression", 30, ("check",)),
     "regression": Part("regression", 60, ("gpu",), "regression_gpu"),

@@ -4,16 +4,20 @@
     JUMOK_DATA=path/to/data python -m benchmarks.inflection score runs/inflection     # writes results/inflection.json
 
 Recipes are recipes/inflection-kor.toml and those in SYSTEMS; what a task changes stands in TASKS. Which system stands
-for a task is decided by the validation words. The seeds of a system in KEPT are also tested as an ensemble.
+for a task is decided by the validation words. The seeds of a system in KEPT are also tested as an ensemble. `score`
+keeps the rows of systems without runs in the folder, and writes short logs of the models that are still there to
+results/logs.
 """
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.results import Row, write
+from benchmarks.results import Row, saved, write
+from benchmarks.training_logs import keep_logs
 from benchmarks.word_tasks import TOGETHER, Job, largest, mean_over_seeds, read, run_all, run_ensembles
 
 SYSTEMS = {
@@ -63,29 +67,76 @@ def jobs(seeds: Sequence[int], tasks: Sequence[str], systems: Sequence[str]) -> 
     return found
 
 
+class Scored(NamedTuple):
+    """Accuracy in percent of a system, or of several of its models together."""
+
+    accuracy: float
+    about: str
+
+    @property
+    def valid(self) -> float:
+        """The accuracy on the validation words, which the conditions of a single model contain."""
+        found = re.search(r"validation ([\d.]+)", self.about)
+        assert found is not None
+        return float(found[1])
+
+
 def score(folder: Path, device: str) -> None:
-    """Accuracy of each task by the system that is better on the validation words, and of the other."""
-    rows, runs = [], read(folder)
+    """Accuracy of each task by the system that is better on the validation words, and of the others.
+
+    Of systems and tasks that were not run again, the rows of results/inflection.json stay.
+    """
+    rows, runs, before = [], read(folder), saved("inflection")
     for task in TASKS:
-        mine = [run for run in runs if run["group"] == task]
-        by_system = {name: of for name in SYSTEMS if (of := [run for run in mine if run["system"] == name])}
-        best = max(by_system, key=lambda name: mean_over_seeds(by_system[name], "valid").value, default="")
-        for system, of in by_system.items():
-            accuracy, valid = mean_over_seeds(of, "accuracy"), mean_over_seeds(of, "valid")
-            minutes = sum(run["seconds"] for run in of) / 60
-            about = (
-                f"{SYSTEMS[system]}, {accuracy.seeds} seeds, deviation {accuracy.deviation:.2f}, validation "
-                f"{valid.value:.2f}, {minutes:.1f} minutes of training in all, several at a time"
-            )
+        id = f"inflection-kor-{task}"
+        mine, old = [run for run in runs if run["group"] == task], [row for row in before if row.id == id]
+        by_system = {name: scored for name in SYSTEMS if (scored := single_now(mine, name) or single_before(old, name))}
+        best = max(by_system, key=lambda name: by_system[name].valid, default="")
+        for system, single in by_system.items():
             name = "jumok" if system == best else NAMES[system]
-            rows.append(Row(f"inflection-kor-{task}", name, round(accuracy.value, 2), "%", about))
-            together = largest([run for run in mine if run["system"] == system + TOGETHER])
-            if together:
-                about = f"{together[-1]['seed']} models of {SYSTEMS[system]}"
-                value = round(together[-1]["accuracy"], 2)
-                rows.append(Row(f"inflection-kor-{task}", name + TOGETHER, value, "%", about))
-        rows += [Row(f"inflection-kor-{task}", name, value, "%", "as published") for name, value in PUBLISHED[task]]
+            rows.append(Row(id, name, single.accuracy, "%", single.about))
+            if together := together_now(mine, system) or together_before(old, system):
+                rows.append(Row(id, name + TOGETHER, together.accuracy, "%", together.about))
+        rows += [Row(id, name, value, "%", "as published") for name, value in PUBLISHED[task]]
     write("inflection", rows, device=device)
+    keep_logs("inflection", folder)
+
+
+def single_now(runs: Sequence[dict[str, Any]], system: str) -> Scored | None:
+    """The mean over the seeds of a system; None if it was not run."""
+    of = [run for run in runs if run["system"] == system]
+    if not of:
+        return None
+    accuracy, valid = mean_over_seeds(of, "accuracy"), mean_over_seeds(of, "valid")
+    minutes = sum(run["seconds"] for run in of) / 60
+    about = (
+        f"{accuracy.about}, validation {valid.value:.2f}, {minutes:.1f} minutes of training in all, several at a time"
+    )
+    return Scored(round(accuracy.value, 2), f"{SYSTEMS[system]}, {about}")
+
+
+def single_before(before: Sequence[Row], system: str) -> Scored | None:
+    """The same from the rows of an earlier run."""
+    return next((kept(row) for row in before if row.conditions.startswith(f"{SYSTEMS[system]}, ")), None)
+
+
+def together_now(runs: Sequence[dict[str, Any]], system: str) -> Scored | None:
+    """The ensemble of most seeds of a system; None if there is none."""
+    found = largest([run for run in runs if run["system"] == system + TOGETHER])
+    if not found:
+        return None
+    return Scored(round(found[-1]["accuracy"], 2), f"{found[-1]['seed']} models of {SYSTEMS[system]}")
+
+
+def together_before(before: Sequence[Row], system: str) -> Scored | None:
+    """The same from the rows of an earlier run."""
+    return next((kept(row) for row in before if row.conditions.endswith(f" models of {SYSTEMS[system]}")), None)
+
+
+def kept(row: Row) -> Scored:
+    """What an earlier row says."""
+    assert row.value is not None
+    return Scored(row.value, row.conditions)
 
 
 if __name__ == "__main__":

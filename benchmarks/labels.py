@@ -166,6 +166,7 @@ LABELS = {
     "scale_gpu": {
         "RNNsearch, CUDA graphs": "RNNsearch",
         "Transformer, as written": "Transformer without fused kernels",
+        "Transformer, fused": "Transformer with fused kernels",
         "jumok": "without torchrun",
     },
     "serve": {

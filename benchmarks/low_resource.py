@@ -7,7 +7,7 @@
 as an ensemble. The text is tokenised and lower-cased as in fairseq's recipe, and so are the scores: BLEU without
 further tokenisation. Entities such as &apos; become their characters first: sacrebleu's tokenizer, which validation
 uses, would count each as three words. The validation set chooses the checkpoints and the system that stands for jumok.
-`score` also writes a short log of each run to results/logs.
+`score` keeps the rows of systems without outputs in the folder, and writes a short log of each run to results/logs.
 """
 
 import argparse
@@ -16,14 +16,17 @@ import json
 import lzma
 import multiprocessing
 import os
+import re
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
+from typing import NamedTuple
 
 import sacrebleu
 
-from benchmarks.results import Row, write
+from benchmarks.results import Row, saved, write
 from benchmarks.training_logs import keep_logs
 
 SYSTEMS = {
@@ -91,31 +94,67 @@ def train(folder: Path, systems: list[str], seeds: list[int], workers: int, minu
         translate(folder, system, seeds, {})
 
 
+class Scored(NamedTuple):
+    """What the tables have of a system."""
+
+    valid: float
+    """BLEU on the validation set."""
+    values: list[tuple[str, str, float]]
+    """An id, what follows the name of the system, and BLEU."""
+    about: str
+
+
 def score(folder: Path) -> None:
-    """The mean over seeds, and the ensemble, of every system; the one with the best validation score is `jumok`."""
-    references, metric = lines("en"), sacrebleu.BLEU(tokenize="none", force=True)
-    runs = {name: [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}.*.json"))] for name in SYSTEMS}
-    single = {name: [run for run in found if len(run["seeds"]) == 1] for name, found in runs.items() if found}
-    best = max(single, key=lambda name: mean(run["valid"] for run in single[name]))
-    rows = []
-    for name, found in single.items():
-        recipe, title = SYSTEMS[name]
-        title = "jumok" if name == best else title
-        values = [metric.corpus_score(run["outputs"], [references]).score for run in found]
-        about = (
-            f"{recipe}, beam 5, {found[0]['steps']:,} steps in {max(run['minutes'] for run in found):.1f} minutes, "
-            f"{len(found)} seeds; validation {mean(run['valid'] for run in found):.2f}; tokenised, lower-cased"
-        )
-        rows.append(Row(GOAL, title, round(mean(values), 2), "BLEU", about))
-        if len(values) > 1:
-            rows.append(Row(f"{GOAL}-deviation", title, round(stdev(values), 2), "BLEU", about))
-        for run in (run for run in runs[name] if len(run["seeds"]) > 1):
-            value = metric.corpus_score(run["outputs"], [references]).score
-            rows.append(Row(GOAL, f"{title}, {len(run['seeds'])} models", round(value, 2), "BLEU", about))
+    """The mean over seeds, and the ensemble, of every system; the one with the best validation score is `jumok`.
+
+    Of systems that were not run again, the rows of results/low_resource.json stay.
+    """
+    before = saved("low_resource")
+    systems = {name: of for name in SYSTEMS if (of := scored_now(folder, name) or scored_before(before, name))}
+    best = max(systems, key=lambda name: systems[name].valid, default="")
+    rows = [
+        Row(id, ("jumok" if name == best else SYSTEMS[name][1]) + ending, value, "BLEU", of.about)
+        for name, of in systems.items()
+        for id, ending, value in of.values
+    ]
     published = "as published, another sample of 100,000 words"
     rows.append(Row(GOAL, "tuned RNN (Sennrich & Zhang 2019)", 16.57, "BLEU", published))
     write("low_resource", rows, device=(folder / "device").read_text(encoding="utf-8"), packages=("sacrebleu",))
     keep_logs("low-resource", folder)
+
+
+def scored_now(folder: Path, name: str) -> Scored | None:
+    """The scores of a system in a folder; None if it has no single model there."""
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"{name}.*.json"))]
+    single = [run for run in runs if len(run["seeds"]) == 1]
+    if not single:
+        return None
+    references, metric = lines("en"), sacrebleu.BLEU(tokenize="none", force=True)
+    valid = mean(run["valid"] for run in single)
+    about = (
+        f"{SYSTEMS[name][0]}, beam 5, {single[0]['steps']:,} steps in {max(run['minutes'] for run in single):.1f} "
+        f"minutes, {len(single)} seed{'s' * (len(single) > 1)}; validation {valid:.2f}; tokenised, lower-cased"
+    )
+    bleu = [metric.corpus_score(run["outputs"], [references]).score for run in single]
+    values = [(GOAL, "", round(mean(bleu), 2))]
+    if len(bleu) > 1:
+        values.append((f"{GOAL}-deviation", "", round(stdev(bleu), 2)))
+    for run in (run for run in runs if len(run["seeds"]) > 1):
+        value = metric.corpus_score(run["outputs"], [references]).score
+        values.append((GOAL, f", {len(run['seeds'])} models", round(value, 2)))
+    return Scored(valid, values, about)
+
+
+def scored_before(before: Sequence[Row], name: str) -> Scored | None:
+    """The same from the rows of an earlier run, which may call the system `jumok`."""
+    rows = [row for row in before if row.conditions.startswith(f"{SYSTEMS[name][0]}, ")]
+    if not rows:
+        return None
+    title, about = min((row.system for row in rows), key=len), rows[0].conditions
+    valid = re.search(r"validation ([\d.]+)", about)
+    assert valid is not None
+    values = [(row.id, row.system.removeprefix(title), row.value) for row in rows if row.value is not None]
+    return Scored(float(valid[1]), values, about)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k time runs/multi30k     # time and speed of these runs
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k variants runs/variants # recurrent models, on validation data
 
-`train` runs all recipes and seeds at the same time, because one small model leaves most of a large GPU idle; --jobs
-limits their number. Models of several seeds also translate as an ensemble. Published results are BLEU of lower-cased
-text tokenised with the Moses script; the tables also have sacrebleu's cased BLEU. The validation set selects the
-checkpoints. ABOUT, a JSON file in the folder, describes what is special about a run: {"en-de-luong": "…"}. `score`
-keeps the rows of recipes without outputs in the folder, and writes a short log of each run to results/logs.
+`train` takes the recipes of the tables, those in SHOWN, or the ones it is given. It runs four at the same time, because
+one small model leaves most of a large GPU idle; --jobs changes their number. Models of several seeds also translate as
+an ensemble. Published results are BLEU of lower-cased text tokenised with the Moses script; the tables also have
+sacrebleu's cased BLEU. The validation set selects the checkpoints. ABOUT, a JSON file in the folder, describes what is
+special about a run: {"en-de-luong": "…"}. `score` keeps the rows of recipes without outputs in the folder, and writes a
+short log of each run to results/logs.
 """
 
 import argparse
@@ -37,6 +38,12 @@ SYSTEMS = {
     "fixed": "jumok, fixed context",
 }
 NAMES = [f"{pair}-{system}" for pair in PAIRS for system in SYSTEMS]
+SHOWN = (
+    *("en-de-r-drop", "en-de-rnnsearch", "en-de-luong", "en-de-fixed", "de-en-r-drop", "de-en-rnnsearch"),
+    *("en-fr-r-drop", "en-fr-luong"),
+)
+"""The recipes of the tables."""
+JOBS = 4
 ABOUT = "about.json"
 TESTS = {"test_2016_flickr": "2016", "test_2017_flickr": "2017", "test_2017_mscoco": "mscoco"}
 ENSEMBLE = "ensemble"
@@ -82,7 +89,7 @@ def train(folder: Path, names: list[str], seeds: list[int], jobs: int, settings:
             ]
             subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
 
-    with ThreadPoolExecutor(jobs or len(names) * len(seeds)) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(lambda job: run(*job), product(names, seeds)))
     for name in names if len(seeds) > 1 else ():
         translate(folder, name, seeds)
@@ -258,13 +265,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["train", "translate", "score", "time", "variants"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes to train; defaults to all")
+    parser.add_argument(
+        "names", nargs="*", choices=[*NAMES, []], help="which recipes to train; defaults to those of the tables"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=0, help="runs at the same time; defaults to all")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="runs at the same time")
     parser.add_argument("--set", action="append", default=[], help="settings that replace those of the recipes")
     given = parser.parse_args()
     if given.what == "train":
-        train(given.folder, given.names or NAMES, given.seeds, given.jobs, given.set)
+        train(given.folder, given.names or list(SHOWN), given.seeds, given.jobs, given.set)
     elif given.what == "translate":
         translate(given.folder, *given.names, given.seeds)
     elif given.what == "score":

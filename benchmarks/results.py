@@ -93,6 +93,13 @@ def write(name: str, rows: Iterable[Row], *, device: str, packages: Iterable[str
     return path
 
 
+def saved(name: str) -> list[Row]:
+    """The rows of results/NAME.json; none if the file is not there."""
+    path = FOLDER / f"{name}.json"
+    found = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [Row(**row) for row in found]
+
+
 def installed(*packages: str) -> list[str]:
     """Those of the packages that are installed."""
     return [package for package in packages if find_spec(package)]

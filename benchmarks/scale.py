@@ -31,6 +31,7 @@ from torch import nn
 
 from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.data import Batch, DataConfig, FilterConfig, TokenizerConfig, prepare, tokenise
+from jumok.layers.gpu.stack import fused_layers
 from jumok.models import (
     RnnDecoderConfig,
     RnnEncoderConfig,
@@ -243,7 +244,7 @@ class Turns(NamedTuple):
             )
             reader = loop.ReadAhead(batches, loop.Position(0, 0), 1, items=SEQUENCES.items, ready=ready_for(model))
             stack.enter_context(closing(reader))
-            steps[way] = partial(trainer.step, reader)
+            steps[way] = partial(step_of, trainer, reader, fast=fast)
             for _ in range(6):
                 steps[way]()
             loss = trainer.recorder.sums()[0] / trainer.recorder.sums()[1]
@@ -258,6 +259,12 @@ class Turns(NamedTuple):
             self.steps[way]()
         wait_for_gpu()
         return steps * self.tokens / (time.perf_counter() - began)
+
+
+def step_of(trainer: loop.Trainer, reader: loop.ReadAhead, *, fast: bool) -> None:
+    """One update, with or without fused layers, which `train` chooses for a whole run."""
+    with fused_layers(fast):
+        trainer.step(reader)
 
 
 def wait_for_gpu() -> None:
@@ -364,7 +371,7 @@ def measure_preparation(pairs: int = 40_000) -> Path:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=["cost", "gpu", "prepare", "serve"], default="cost")
-    parser.add_argument("works", nargs="*", default=[RNN, WRITTEN], help="what to measure on a GPU")
+    parser.add_argument("works", nargs="*", default=[RNN, WRITTEN, FUSED], help="what to measure on a GPU")
     given = parser.parse_args()
     if given.what == "serve":
         serve(given.works)

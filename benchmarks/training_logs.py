@@ -1,4 +1,4 @@
-"""Logs of training runs that are small enough to commit: results/logs/BENCHMARK.MODEL.SEED.jsonl.
+"""Small logs of training runs, to be committed: results/logs/BENCHMARK.MODEL.jsonl or BENCHMARK.MODEL.SEED.jsonl.
 
 A log has the lines of metrics.jsonl with validation scores, or MOST of them at equal distances, and the last line of a
 training step, with its loss, speed and time.
@@ -13,14 +13,16 @@ from jumok.training.progress import Record
 
 MOST = 40
 """Lines of a log."""
+PATTERNS = ("*/metrics.jsonl", "*/*/metrics.jsonl", "*.*.metrics.jsonl")
 
 
 def keep_logs(benchmark: str, folder: Path) -> list[Path]:
-    """Write the logs of all runs in FOLDER/MODEL/SEED/metrics.jsonl or FOLDER/MODEL.SEED.metrics.jsonl."""
+    """Write the logs of all runs in FOLDER: MODEL/metrics.jsonl, MODEL/SEED/metrics.jsonl, MODEL.SEED.metrics.jsonl."""
     logs = results.FOLDER / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     written = []
-    for metrics in sorted([*folder.glob("*/*/metrics.jsonl"), *folder.glob("*.*.metrics.jsonl")]):
+    found = [path for pattern in PATTERNS for path in folder.glob(pattern)]
+    for metrics in sorted(found):
         run = ".".join(metrics.relative_to(folder).parts).removesuffix(".metrics.jsonl")
         log = logs / f"{benchmark}.{run}.jsonl"
         log.write_text("".join(f"{line(record)}\n" for record in thinned(read_metrics(metrics))), encoding="utf-8")

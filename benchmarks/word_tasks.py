@@ -168,6 +168,11 @@ class Mean(NamedTuple):
     deviation: float
     seeds: int
 
+    @property
+    def about(self) -> str:
+        """Of how many seeds it is, and their deviation, which one seed does not have."""
+        return f"{self.seeds} seeds, deviation {self.deviation:.2f}" if self.seeds > 1 else "1 seed"
+
 
 def mean_over_seeds(runs: Sequence[dict[str, Any]], score: str) -> Mean:
     """Of every seed the mean over languages; of those, mean and deviation."""

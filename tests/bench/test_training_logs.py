@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import l10n, low_resource, multi30k, results
+from benchmarks import captions, fine_tuning, g2p, inflection, l10n, low_resource, multi30k, results
 from benchmarks.training_logs import MOST, keep_logs
 
 
@@ -23,7 +23,7 @@ def write_metrics(path: Path, validations: int, *, best: int) -> None:
 
 @pytest.fixture
 def logs(tmp_path, monkeypatch) -> Path:
-    for module in (results, l10n, multi30k):
+    for module in (results, captions, l10n, multi30k):
         monkeypatch.setattr(module, "FOLDER", tmp_path / "results")
     return tmp_path / "results/logs"
 
@@ -88,3 +88,18 @@ def test_scoring_keeps_the_logs_of_the_scored_runs(name, score, tmp_path, logs, 
     write_metrics(tmp_path / "runs/transformer/1/metrics.jsonl", 2, best=1)
     score(tmp_path / "runs")
     assert [log.name for log in logs.iterdir()] == [f"{name}.transformer.1.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "score"),
+    [
+        ("captions", lambda folder: captions.measure(folder, [], "cpu", "")),
+        ("fine-tuning", lambda folder: fine_tuning.score(folder, "a GPU")),
+        ("g2p", lambda folder: g2p.score(folder, "a GPU")),
+        ("inflection", lambda folder: inflection.score(folder, "a GPU")),
+    ],
+)
+def test_scoring_keeps_the_logs_of_models_that_are_still_in_their_folders(name, score, tmp_path, logs):
+    write_metrics(tmp_path / "runs/hard-1/metrics.jsonl", 2, best=1)
+    score(tmp_path / "runs")
+    assert [log.name for log in logs.iterdir()] == [f"{name}.hard-1.jsonl"]

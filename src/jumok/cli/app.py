@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from textwrap import indent
 from typing import Annotated, Any
 
@@ -13,8 +14,8 @@ from jumok import __version__
 from jumok.cli.loading import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
 from jumok.cli.usage import Command, CommandGroup, UsageError, is_help, usage_line, with_options
-from jumok.errors import JumokError
-from jumok.screen import prints_messages, to_screen
+from jumok.errors import ArgumentError, JumokError
+from jumok.screen import is_launched, prints_messages, to_screen
 
 COMMANDS = {
     "train": "Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.",
@@ -43,6 +44,9 @@ MODULES = {"import": "import_model"}
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "alloc_cpu")
 """Words by which PyTorch reports that memory ran out."""
 
+HEAD_START = 2.0
+"""Seconds by which the other processes that torchrun started end later than the first, which prints the message."""
+
 
 class LazyCommands(CommandGroup):
     """A group that imports the module of a command when the command is run or its help is asked for."""
@@ -50,7 +54,22 @@ class LazyCommands(CommandGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names, and the words behind it."""
         name, _, arguments = super().resolve_command(ctx, args)
+        if name != "train":
+            _check_alone(name)
         return name, load_command(name), arguments
+
+
+def _check_alone(command: str) -> None:
+    """Refuse a command that torchrun starts in several processes, each of which would do all of its work."""
+    if not is_launched() or os.environ["WORLD_SIZE"] == "1":
+        return
+    if not prints_messages():
+        time.sleep(HEAD_START)  # as soon as one process fails, torchrun ends the others
+        sys.exit(1)
+    raise ArgumentError(
+        f"`jumok {command}` runs in one process; start it without torchrun: jumok {command} ... (torchrun is for "
+        "`jumok train`)"
+    )
 
 
 def load_command(name: str) -> Any:
