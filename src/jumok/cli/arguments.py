@@ -214,13 +214,15 @@ def sampling_settings(
 ) -> dict[str, Any]:
     """The settings of sampling and minimum Bayes risk, where they are asked for."""
     if beam is not None and (sample or mbr is not None):
-        other = "--sample, which draws outputs" if sample else f"--mbr {mbr}, which searches with a beam as wide"
+        other = "--sample, which draws outputs at random" if sample else f"--mbr {mbr}, which sets the size of the beam"
         raise ArgumentError(f"--beam {beam} has no effect with {other}; leave it out")
     risk = {} if mbr is None else {"mbr": True, "samples" if sample else "beam": mbr}
     if sample:
         return settings | {"samples": n_best, "mbr": False} | risk
     if options := [name for name, value in settings.items() if value is not None]:
-        raise ArgumentError(f"--{options[0].replace('_', '-')} is for --sample, which is not given")
+        raise ArgumentError(
+            f"--{options[0].replace('_', '-')} applies only with --sample; add --sample, or leave it out"
+        )
     return risk
 
 
@@ -229,7 +231,9 @@ def own_task(path: Path | None, *, models: int = 1) -> Any:
     if path is None:
         return None
     if models != 1:
-        raise ArgumentError(f"--task {path} is for one model; leave it out with {'several' if models else 'none'}")
+        raise ArgumentError(
+            f"--task {path} is for one model; leave it out {'with several models' if models else 'without a model'}"
+        )
     return library.tasks.read_task(path)
 
 

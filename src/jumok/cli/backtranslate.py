@@ -90,7 +90,7 @@ def backtranslate(
             say(f"resuming after line {done.lines:,}")
         for done in steps:  # noqa: B007
             pass
-    say(f'{done.report}; {out} is for a recipe: [[data.mix]] with pairs = "{out}" (docs/fine_tuning.md)')
+    say(f'{done.report}; to train on {out}, add [[data.mix]] with pairs = "{out}" to a recipe (docs/fine_tuning.md)')
     if json:
         print_json({"pairs": str(out), "lines": done.lines, "kept": done.report.kept, **asdict(done.report)})
 
@@ -112,6 +112,6 @@ def _settings(beam: int | None, samples: int | None, drawing: dict[str, Any]) ->
     drawing = {"samples": samples, **drawing}
     if options := [name for name, value in drawing.items() if value is not None]:
         raise ArgumentError(
-            f"--{options[0].replace('_', '-')} is for drawing sources, but --beam searches; leave one out"
+            f"--{options[0].replace('_', '-')} applies only to sampling, but --beam asks for beam search; leave one out"
         )
     return {"samples": 0, "beam": beam}

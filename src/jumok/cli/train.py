@@ -81,4 +81,4 @@ def _prepare(
     if json:
         print_json({"data": str(data)})
     else:
-        say(f"the data are in {data}, and nothing is trained; the same command without --prepare-only trains")
+        say(f"the data are prepared in {data}; the same command without --prepare-only trains the model")

@@ -100,7 +100,7 @@ def translate(
     if attention is not None:
         check_place(attention)
     if format not in (formats := library.draw.FORMATS):
-        raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(formats)}")
+        raise ArgumentError(f"--format {format!r} is not a format for maps; choose one of {', '.join(formats)}")
     check_picture_kind(format)
     if probabilities and not json:
         raise ArgumentError("--probabilities needs --json")

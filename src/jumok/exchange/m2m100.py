@@ -181,7 +181,7 @@ class M2M100Folder:
             known = tokenizer.languages
             raise ArgumentError(
                 f"{self.path} translates between {len(known)} languages: {', '.join(known[:5])}, …; "
-                "name those to translate between unless others are named later: --from en --to de, say"
+                "choose the default source and target, for example --from en --to de"
             )
         return TokenizerPair(tokenizer.with_language(source), tokenizer.with_language(target))
 
