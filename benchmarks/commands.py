@@ -32,6 +32,7 @@ class Commands(NamedTuple):
 
 
 GPU, CPU = "one GPU", "CPU"
+SHORT_MODELS = "--systems hard-short transducer-short"
 
 COMMANDS = {
     "additive_checks": Commands(GPU, "minutes", ("benchmarks.additive_checks",)),
@@ -89,12 +90,14 @@ COMMANDS = {
     "decoding": Commands(CPU, "minutes", ("benchmarks.decoding TRANSFORMER --rnn RNNSEARCH",), data=True),
     "fuzz": Commands(CPU, "minutes", ("benchmarks.fuzz",)),
     "g2p": Commands(
-        GPU,
+        "CPU and one GPU",
         "hours",
         (
-            "benchmarks.g2p train runs/g2p --systems all hard --groups low medium --seeds 1 2",
-            "benchmarks.g2p train runs/g2p --systems hard-short transducer-short --groups low --seeds 1 2 3 4 5",
-            "benchmarks.g2p train runs/g2p --systems hard-short transducer-short --groups medium high --seeds 1 2 3",
+            "benchmarks.g2p train runs/g2p --systems all --seeds 1",
+            "benchmarks.g2p train runs/g2p --systems hard --groups medium --seeds 1",
+            "benchmarks.g2p train runs/g2p --systems hard --groups low --seeds 1 2",
+            f"benchmarks.g2p train runs/g2p {SHORT_MODELS} --groups low --seeds 1 2 3 4 5 --device cpu",
+            f"benchmarks.g2p train runs/g2p {SHORT_MODELS} --groups medium high --seeds 1 2 3 --device cpu",
             "benchmarks.g2p score runs/g2p",
         ),
         data=True,
@@ -104,10 +107,12 @@ COMMANDS = {
     "graph_attention_cpu": Commands(CPU, "minutes", ("benchmarks.graph_attention_cpu",)),
     "graphs": Commands("CPU or one GPU", "hours", ("benchmarks.graphs run --seeds 100",), data=True),
     "inflection": Commands(
-        GPU,
+        "CPU and one GPU",
         "hours",
         (
-            "benchmarks.inflection train runs/inflection --workers 6",
+            "benchmarks.inflection train runs/inflection --tasks large --systems transformer --seeds 1 2",
+            "benchmarks.inflection train runs/inflection --tasks small --systems transformer rnnsearch --seeds 1",
+            "benchmarks.inflection train runs/inflection --tasks small --systems hard --seeds 1 2 3 --device cpu",
             "benchmarks.inflection score runs/inflection",
         ),
         data=True,

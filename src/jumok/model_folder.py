@@ -239,7 +239,7 @@ def _checksums(path: Path) -> dict[str, str]:
         raise ModelError(f"{path} is damaged: it does not name {WEIGHTS} and {RECIPE}; copy the folder again")
     for name, digest in digests.items():
         if not re.fullmatch(r"[^/\\]+", name) or not re.fullmatch(r"[0-9a-f]{64}", str(digest)):
-            raise ModelError(f"{path} is damaged: what it says of {name!r} is no checksum; copy the folder again")
+            raise ModelError(f"{path} is damaged: its entry for {name!r} is not a checksum; copy the folder again")
     return digests
 
 

@@ -96,4 +96,4 @@ def test_minimum_risk_chooses_among_what_several_models_write(reverser):
 def test_settings_of_sampling_need_sampling(reverser, given):
     found = run(given[0], reverser, *given[1:], "--top-k", 3, stdin=TEXT)
     assert found.code == 1
-    assert found.err.startswith("jumok: --top-k is for --sample")
+    assert found.err.startswith("jumok: --top-k applies only with --sample")

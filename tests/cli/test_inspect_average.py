@@ -53,7 +53,8 @@ def test_inspect_tells_the_model_in_words_and_its_parameters_by_part(reverser, t
 
 def test_inspect_tells_which_texts_are_translated_in_parts(reverser):
     said = json.loads(well("inspect", reverser, "--json").out)["longest source"]
-    assert said == "7 tokens; longer texts are translated in parts, but a single sentence of up to 14 tokens whole"
+    whole = "a single sentence of up to 14 tokens is translated whole"
+    assert said == f"7 tokens; longer texts are translated in parts, but {whole}"
     assert "was translated whole" in well("translate", reverser, stdin="123456 54321\n").err
     assert "translated in 2 parts" in well("translate", reverser, stdin="1234567 7654321\n").err
 

@@ -102,7 +102,7 @@ def test_data_are_prepared_first_and_trained_on_later(two_files):
     command = ["train", recipe, "--out", two_files / "run", *BRIEFLY[:2], "--set=training.metric=loss"]
     done = well(*command, "--prepare-only")
     assert done.err.splitlines()[-1] == (
-        f"the data are in {two_files}/run/data, and nothing is trained; the same command without --prepare-only trains"
+        f"the data are prepared in {two_files}/run/data; the same command without --prepare-only trains the model"
     )
     assert {path.name for path in (two_files / "run").iterdir()} == {"data"}
     stores = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in (two_files / "run/data").glob("*.store")}

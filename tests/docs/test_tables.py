@@ -88,6 +88,12 @@ def test_make_results_lists_every_table_of_a_page():
     assert "    python -m benchmarks.built_in runs/built-in" in lines
 
 
+@pytest.mark.parametrize("name", ["g2p", "inflection"])
+def test_the_page_of_results_has_the_commands_that_make_results_lists(name: str):
+    lines = (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines()
+    assert [line.strip() for line in lines if f"python -m benchmarks.{name} " in line] == shown(name)
+
+
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
 def test_results_say_where_when_and_with_what_they_were_measured(path: Path):
     found = json.loads(path.read_text(encoding="utf-8"))

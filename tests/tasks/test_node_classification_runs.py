@@ -116,7 +116,7 @@ def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, r
     assert f"{model} does not hold a model that translates text: its recipe has the section [graph]" in done.err
     done = jumok("look", reverser, "--node", 3)
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "--node is for graph models" in done.err
+    assert "--node applies only to graph models" in done.err
 
 
 @pytest.mark.parametrize(

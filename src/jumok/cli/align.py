@@ -29,25 +29,33 @@ if TYPE_CHECKING:
     from jumok.tasks.alignment import Alignment, Development
 
 Model = Annotated[
-    Path | None, Argument(help="Folder of a trained model; without one, links are learnt from the texts alone.")
+    Path | None, Argument(help="Folder of a trained model; without one, jumok learns the links from the texts alone.")
 ]
 Source = Annotated[str, Option(help=f'Texts, one per line, also .gz or .xz, "-" for standard input; {PAIRS}')]
 Target = Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")]
-Reverse = Annotated[Path | None, Option(help="Model of the opposite direction, to align from both sides.")]
+Reverse = Annotated[Path | None, Option(help="Model of the opposite direction, to align in both directions.")]
 JOINS = "grow-diag, intersection, union, grow-diag-final, grow-diag-final-and, product"
-Symmetrise = Annotated[str | None, Option(help=f"How --reverse is combined; defaults to grow-diag. One of {JOINS}.")]
-Links = Annotated[str | None, Option(help="argmax (the default; one link per target word), mutual or threshold.")]
+Symmetrise = Annotated[
+    str | None, Option(help=f"How to combine the links of --reverse; defaults to grow-diag. One of {JOINS}.")
+]
+LINKS = (
+    "argmax (the default): each target word's strongest link; mutual: only those that are also the source word's "
+    "strongest; threshold: all links of at least --threshold."
+)
+Links = Annotated[str | None, Option(help=LINKS)]
 DEFAULTS = "0.2 with --links threshold, 0.5 with --symmetrise product, 0.4 without a model"
-THRESHOLD = f"Least weight of a link; defaults to {DEFAULTS}."
+THRESHOLD = f"Minimum weight of a link; defaults to {DEFAULTS}."
 Threshold = Annotated[float | None, Option(min=0, max=1, help=THRESHOLD)]
-CHOSEN = "counted from 0, -1 is the last; chosen on the data by default."
+CHOSEN = "counted from 0 (-1: the last); by default, chosen on the data."
 Layer = Annotated[int | None, Option(help=f"Use only this layer, {CHOSEN}")]
 Head = Annotated[int | None, Option(help=f"Use only this head, {CHOSEN}")]
-SHIFT = "Use the attention of the step that reads a word, not the one that writes it; chosen on the data by default."
+SHIFT = (
+    "Use the attention of the step that reads a word, not of the step that writes it; by default, chosen on the data."
+)
 Shift = Annotated[bool | None, Option("--shift/--no-shift", help=SHIFT)]
-UNITS = "Align the model's tokens, or words; defaults to words, and to tokens if the tokenizer is character-level."
+UNITS = "Align the model's tokens or words; defaults to words, or to tokens if the tokenizer is character-level."
 Tokens = Annotated[bool | None, Option("--tokens/--words", help=UNITS)]
-GoldLinks = Annotated[str | None, Option(help="File of gold links: print AER, precision and recall instead of links.")]
+GoldLinks = Annotated[str | None, Option(help="File of gold links; prints AER, precision and recall instead of links.")]
 DevSource = Annotated[str | None, Option(help="Texts on which to choose layer and head; needs --dev-gold.")]
 DevTarget = Annotated[str | None, Option(help="Translations of --dev-source.")]
 DevGold = Annotated[str | None, Option(help="Gold links of --dev-source.")]

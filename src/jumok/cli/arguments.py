@@ -42,7 +42,8 @@ Beam = Annotated[
     decoding_option("beam", "Number of hypotheses kept by beam search; defaults to the model's setting."),
 ]
 LengthPenalty = Annotated[
-    float | None, decoding_option("length_penalty", "Length normalisation: 0 favours short outputs, 1 is neutral.")
+    float | None,
+    decoding_option("length_penalty", "Exponent of length normalisation: 0 favours short outputs, 1 is neutral."),
 ]
 MinLength = Annotated[int | None, decoding_option("min_length", "Minimum number of tokens in an output.")]
 MaxLength = Annotated[int | None, decoding_option("max_length", "Maximum number of tokens in an output.")]
@@ -51,36 +52,40 @@ NoRepeat = Annotated[
 ]
 Sample = Annotated[bool, Option("--sample", help="Sample outputs at random instead of searching.")]
 Temperature = Annotated[
-    float | None, decoding_option("temperature", "With --sample: values below 1 give likelier outputs.")
+    float | None, decoding_option("temperature", "With --sample: values below 1 favour likely tokens.")
 ]
-TopK = Annotated[int | None, decoding_option("top_k", "With --sample: sample from this many likeliest tokens.")]
+TopK = Annotated[int | None, decoding_option("top_k", "With --sample: sample only from the k most likely tokens.")]
 TopP = Annotated[
     float | None,
-    decoding_option("top_p", "With --sample: sample from the likeliest tokens that together have this probability."),
+    decoding_option(
+        "top_p", "With --sample: sample only from the most likely tokens that together have this probability."
+    ),
 ]
 Seed = Annotated[int | None, decoding_option("seed", "With --sample: random seed.")]
 MinimumRisk = Annotated[
     int | None,
     decoding_option(
-        "samples", "Minimum Bayes risk: choose among this many outputs the one closest to the others.", "--mbr", min=2
+        "samples", "Minimum Bayes risk: of this many outputs, choose the one closest to the others.", "--mbr", min=2
     ),
 ]
 DecodingEngine = Annotated[
     Engine | None,
     Option(
-        help="Engine on a CPU: CTranslate2 if it gives the same outputs, otherwise jumok's own.", show_default="auto"
+        help="Engine on a CPU: auto, the default, is CTranslate2 if it gives the same outputs, otherwise jumok's own.",
     ),
 ]
 DecodingPrecision = Annotated[
     SearchPrecision | None,
     Option(
-        help="Weights: fp16 on a GPU by default. int8 is faster on a CPU, and changes some outputs.",
-        show_default="auto",
+        help="Precision of the weights: auto, the default, is fp16 on a GPU and float32 on a CPU. int8 is faster on a "
+        "CPU, but changes some outputs.",
     ),
 ]
 MaxSource = Annotated[
     int | None,
-    decoding_option("max_source", "Most tokens read at once; longer texts are split. 0 is the model's own limit."),
+    decoding_option(
+        "max_source", "Maximum number of tokens read at once; longer texts are split. 0: the model's own limit."
+    ),
 ]
 MapKindOption = Annotated[
     Literal["cross", "encoder", "decoder"],
@@ -88,27 +93,30 @@ MapKindOption = Annotated[
 ]
 ColumnNames = Annotated[
     str | None,
-    Option("--columns", help="Source and target in a file of pairs: columns of a TSV, 1,3 or 3+1,2, or keys, en,ko."),
+    Option(
+        "--columns",
+        help="Source and target in a file of pairs: columns of a TSV, such as 1,3 or 3+1,2, or JSON keys: en,ko.",
+    ),
 ]
 Tag = Annotated[
-    str | None, Option(help="Tag of a language or domain in front of every source, for a model trained with tags.")
+    str | None, Option(help="Tag of a language or domain to put before every source, for a model trained with tags.")
 ]
 FromLanguage = Annotated[str | None, Option("--from", help="Source language of a multilingual model, such as en.")]
 ToLanguage = Annotated[str | None, Option("--to", help="Target language of a multilingual model, such as de.")]
 FeatureColumns = Annotated[
-    str | None, Option("--features", help='Columns whose cells, such as "V;PST", are features: 3, or 3,4.')
+    str | None, Option("--features", help='Columns that contain features such as "V;PST": 3, or 3,4.')
 ]
 OnlyRows = Annotated[
-    str | None, Option("--only", help="Use only the rows of a TSV with this text in this column: 2=kor.")
+    str | None, Option("--only", help="Use only the rows of a TSV that have this text in this column: 2=kor.")
 ]
 TestReference = Annotated[
     str | None, Option(help="Reference translations, one per line; leave it out if --source holds pairs.")
 ]
 TaskFile = Annotated[
     Path | None,
-    Option("--task", help="Python file that defines a task of your own; its code is run."),
+    Option("--task", help="Python file that defines your own task; jumok runs its code."),
 ]
-PAIRS = "or pairs: .tsv, .jsonl, lines of `a ||| b`."
+PAIRS = "or pairs: .tsv, .jsonl, or lines of the form `a ||| b`."
 
 BUNDLED_HELP = "Folder of a trained model; defaults to the tiny English-Korean model that comes with jumok."
 
@@ -206,13 +214,15 @@ def sampling_settings(
 ) -> dict[str, Any]:
     """The settings of sampling and minimum Bayes risk, where they are asked for."""
     if beam is not None and (sample or mbr is not None):
-        other = "--sample, which draws outputs" if sample else f"--mbr {mbr}, which searches with a beam as wide"
+        other = "--sample, which draws outputs at random" if sample else f"--mbr {mbr}, which sets the size of the beam"
         raise ArgumentError(f"--beam {beam} has no effect with {other}; leave it out")
     risk = {} if mbr is None else {"mbr": True, "samples" if sample else "beam": mbr}
     if sample:
         return settings | {"samples": n_best, "mbr": False} | risk
     if options := [name for name, value in settings.items() if value is not None]:
-        raise ArgumentError(f"--{options[0].replace('_', '-')} is for --sample, which is not given")
+        raise ArgumentError(
+            f"--{options[0].replace('_', '-')} applies only with --sample; add --sample, or leave it out"
+        )
     return risk
 
 
@@ -221,7 +231,9 @@ def own_task(path: Path | None, *, models: int = 1) -> Any:
     if path is None:
         return None
     if models != 1:
-        raise ArgumentError(f"--task {path} is for one model; leave it out with {'several' if models else 'none'}")
+        raise ArgumentError(
+            f"--task {path} is for one model; leave it out {'with several models' if models else 'without a model'}"
+        )
     return library.tasks.read_task(path)
 
 

@@ -30,33 +30,39 @@ from jumok.progress import ProgressBars
 def backtranslate(
     models: Annotated[
         list[Path],
-        Argument(metavar="MODEL", help="Model from your target language to your source language. Several: ensemble."),
+        Argument(help="Model from your target language to your source language. Several folders form an ensemble."),
     ],
-    text: Annotated[str, Option(help='Text in your target language, one per line, also .gz or .xz; "-": stdin.')],
-    out: Annotated[Path, Option(metavar="<file.tsv>", help="File of pairs to write: synthetic source, text.")],
+    text: Annotated[
+        str, Option(help='Text in your target language, one per line, also .gz or .xz; "-" is standard input.')
+    ],
+    out: Annotated[
+        Path, Option(metavar="<file.tsv>", help="File to write: lines of a synthetic source, a tab and the text.")
+    ],
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
     samples: Annotated[
-        int | None, decoding_option("samples", "Sources sampled for each text.", min=1, show_default="1")
+        int | None, decoding_option("samples", "Number of sources sampled for each text; defaults to 1.", min=1)
     ] = None,
-    temperature: Annotated[
-        float | None, decoding_option("temperature", "Values below 1 give likelier sources.")
-    ] = None,
-    top_k: Annotated[int | None, decoding_option("top_k", "Sample from this many likeliest tokens.")] = None,
+    temperature: Annotated[float | None, decoding_option("temperature", "Values below 1 favour likely tokens.")] = None,
+    top_k: Annotated[int | None, decoding_option("top_k", "Sample only from the k most likely tokens.")] = None,
     top_p: Annotated[
         float | None,
-        decoding_option("top_p", "Sample from the likeliest tokens that together have this probability."),
+        decoding_option("top_p", "Sample only from the most likely tokens that together have this probability."),
     ] = None,
     seed: Annotated[int | None, decoding_option("seed", "Random seed.")] = None,
     beam: Annotated[
         int | None, decoding_option("beam", "Use beam search with this many hypotheses instead of sampling.")
     ] = None,
     max_ratio: Annotated[
-        float, Option(min=0, help="Drop pairs whose longer side has more than this many times the tokens; 0: any.")
+        float,
+        Option(
+            min=0,
+            help="Drop pairs whose longer side has more than this many times the tokens of the other; 0 keeps all.",
+        ),
     ] = 3.0,
     max_source: MaxSource = None,
     tag: Tag = None,
-    batch: Annotated[int, Option(min=1, help="Texts translated at once, and saved together.")] = 1024,
+    batch: Annotated[int, Option(min=1, help="Maximum number of texts translated and saved at once.")] = 1024,
     task: TaskFile = None,
     device: Device = "auto",
     engine: DecodingEngine = None,
@@ -84,7 +90,7 @@ def backtranslate(
             say(f"resuming after line {done.lines:,}")
         for done in steps:  # noqa: B007
             pass
-    say(f'{done.report}; {out} is for a recipe: [[data.mix]] with pairs = "{out}" (docs/fine_tuning.md)')
+    say(f'{done.report}; to train on {out}, add [[data.mix]] with pairs = "{out}" to a recipe (docs/fine_tuning.md)')
     if json:
         print_json({"pairs": str(out), "lines": done.lines, "kept": done.report.kept, **asdict(done.report)})
 
@@ -106,6 +112,6 @@ def _settings(beam: int | None, samples: int | None, drawing: dict[str, Any]) ->
     drawing = {"samples": samples, **drawing}
     if options := [name for name, value in drawing.items() if value is not None]:
         raise ArgumentError(
-            f"--{options[0].replace('_', '-')} is for drawing sources, but --beam searches; leave one out"
+            f"--{options[0].replace('_', '-')} applies only to sampling, but --beam asks for beam search; leave one out"
         )
     return {"samples": 0, "beam": beam}

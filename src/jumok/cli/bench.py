@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def bench(
-    subject: Annotated[Subject, Argument(help="What to time.")],
+    subject: Annotated[Subject, Argument(help="What to measure.")],
     size: Annotated[Size, Option(help="Size of the models and inputs.")] = "medium",
-    seconds: Annotated[float, Option(min=0, help="Seconds to time each system for.")] = 1.0,
+    seconds: Annotated[float, Option(min=0, help="Time to measure each system, in seconds.")] = 1.0,
     device: Device = "auto",
     json: Annotated[Path | None, Option(help="Also write the numbers to this file.")] = None,
 ) -> None:
     """Time jumok on this machine, side by side with PyTorch and the libraries that are installed.
 
-    The systems take turns, times are medians, and the last column compares a system with jumok in the same round:
-    above 1 jumok is faster.
+    The systems take turns, and times are medians. The last column is the time of a system divided by jumok's in the
+    same round: above 1, jumok is faster.
     """
     where = find_device(device)
     library.model_folder.check_output_path("--json", json, [])

@@ -20,7 +20,7 @@ def caption(
     images: Annotated[list[Path], Argument(help="Images, or folders of images.")],
     beam: Beam = None,
     n_best: Annotated[int, decoding_option("beam", "Number of captions per image, best first, with their scores.")] = 1,
-    max_length: Annotated[int | None, decoding_option("max_length", "Largest number of tokens in a caption.")] = None,
+    max_length: Annotated[int | None, decoding_option("max_length", "Maximum number of tokens in a caption.")] = None,
     no_repeat: Annotated[
         int | None, decoding_option("no_repeat", "Size of n-grams that may not repeat in a caption; 0 allows all.")
     ] = None,

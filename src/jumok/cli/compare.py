@@ -41,7 +41,7 @@ compare = typer.Typer(
 
 Models = Annotated[list[str], Argument(help="Model folders, or NAME=FOLDER.")]
 Source = Annotated[str, Option(help=f"Test sentences, one per line; {PAIRS}")]
-Joined = Annotated[str, Option(help="Numbers of consecutive sentences joined into one text; 1,2,3 adds longer texts.")]
+Joined = Annotated[str, Option(help="How many consecutive sentences to join into one text; 1,2,3 adds longer texts.")]
 Out = Annotated[Path | None, Option(help="Also draw the curves: .svg, .png or .pdf.")]
 Json = Annotated[bool, Option("--json", help="Print the numbers as JSON.")]
 
@@ -52,7 +52,7 @@ def length(
     source: Source,
     reference: TestReference = None,
     metric: Annotated[str, Option(help="bleu, chrf, ter, exact_match or wer.")] = "bleu",
-    bands: Annotated[str, Option(help="The most words in each band of lengths.")] = "5,10,15,20,25,30,40,50",
+    bands: Annotated[str, Option(help="Upper limits of the bands of lengths, in words.")] = "5,10,15,20,25,30,40,50",
     joined: Joined = "1",
     tokenize: Annotated[str, Option(help="sacrebleu's tokenizer for BLEU.")] = "13a",
     beam: Beam = None,
@@ -98,8 +98,8 @@ def gradient(
         Option(help="Ends of the source to measure from: both (bidirectional encoders) or last (unidirectional)."),
     ] = "both",
     shortest: Annotated[int, Option(min=1, help="Use only sources of at least this many tokens.")] = 20,
-    sentences: Annotated[int, Option(min=1, help="Use at most this many sentences, from the first one on.")] = 500,
-    fresh: Annotated[bool, Option("--fresh", help="Use the initial weights, before training.")] = False,
+    sentences: Annotated[int, Option(min=1, help="Use at most this many sentences, starting from the first.")] = 500,
+    fresh: Annotated[bool, Option("--fresh", help="Use the initial weights from before training.")] = False,
     out: Out = None,
     task: TaskFile = None,
     device: Device = "auto",
@@ -142,9 +142,11 @@ def gradient(
 @compare.command(cls=Command)
 def speed(
     models: Models,
-    lengths: Annotated[str, Option(help="Tokens of source and target, separated by commas.")] = "8,16,32,64,128,256",
+    lengths: Annotated[
+        str, Option(help="Lengths of source and target in tokens, separated by commas.")
+    ] = "8,16,32,64,128,256",
     tokens: Annotated[int, Option(min=1, help="Target tokens of a training batch at every length.")] = 2048,
-    repeats: Annotated[int, Option(min=1, help="Number of runs, of which the fastest counts.")] = 5,
+    repeats: Annotated[int, Option(min=1, help="Number of runs; the fastest one counts.")] = 5,
     out: Out = None,
     task: TaskFile = None,
     device: Device = "auto",

@@ -68,8 +68,10 @@ def _regression(out: Path, json: bool) -> dict[str, Any]:
 
 
 def _translation(out: Path, steps: int, minutes: float, json: bool) -> dict[str, Any]:
-    say(f"\n2. two translators from English to Korean, {steps:,} training steps each: about three minutes on two idle")
-    say(f"cores; on a slow or busy machine the first stops after {minutes:g} minutes, and both have its steps:")
+    say(
+        f"\n2. two translators from English to Korean, {steps:,} training steps each, which take about three minutes on"
+    )
+    say(f"two idle cores. The first one stops after {minutes:g} minutes at the latest, the second after as many steps:")
     results = library.demo.demonstrate_translation(out, steps=steps, minutes=minutes, say=say)
     if not json:
         _print_translation(results, _console())
@@ -90,7 +92,7 @@ def _print_regression(results: "RegressionDemo", console: Console) -> None:
     )
     console.print(_fits_table(results.fits))
     console.print()
-    console.print("[bold]Soft database[/]: every key answers by how much it resembles the query", soft_wrap=True)
+    console.print("[bold]Soft database[/]: the weight of each key is its similarity to the query", soft_wrap=True)
     pairs = ", ".join(f"({key}, {value})" for key, value in library.demo.SURNAMES)
     console.print(f"{{{pairs}}}", soft_wrap=True, markup=False)
     for answer in results.answers:

@@ -50,9 +50,7 @@ if TYPE_CHECKING:
 def evaluate(
     models: Annotated[
         list[Path] | None,
-        Argument(
-            metavar="[MODEL]...", help="Folder of a trained model, of several for an ensemble; none with --output."
-        ),
+        Argument(help="Folder of a trained model. Several folders form an ensemble. Leave it out with --output."),
     ] = None,
     source: Annotated[str | None, Option(help=f"Test sentences, one per line; {PAIRS}")] = None,
     reference: TestReference = None,
@@ -62,11 +60,11 @@ def evaluate(
     tag: Tag = None,
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
-    output: Annotated[str | None, Option(help="File of outputs to score, instead of translating.")] = None,
+    output: Annotated[str | None, Option(help="File of outputs to score instead of translating.")] = None,
     metrics: Annotated[
         str | None,
         Option(
-            help="bleu, chrf, ter, exact_match, ser, wer, cider, meteor; with commas. Texts default to bleu,chrf,ter."
+            help="With commas: bleu, chrf, ter, exact_match, ser, wer, cider, meteor. Texts default to bleu,chrf,ter."
         ),
     ] = None,
     tokenize: Annotated[
@@ -91,15 +89,17 @@ def evaluate(
     by_length: Annotated[bool, Option("--by-length", help="Also print the first metric by source length.")] = False,
     terms: Annotated[
         str | None,
-        Option(help="Also count the required terms in the outputs; lines of a source term, a tab and a target term."),
+        Option(
+            help="File of required terms to count in the outputs; each line has a source term, a tab and a target term."
+        ),
     ] = None,
     report: Annotated[
-        Path | None, Option(help="Also write an HTML page: curves, attention, good and bad cases.")
+        Path | None, Option(help="Also write an HTML page with curves, attention maps, and good and bad examples.")
     ] = None,
     kind: MapKindOption = "cross",
     compare: Annotated[
         list[str] | None,
-        Option(help="Model folder or file of outputs to compare with, or NAME=PATH; repeatable. Prints p-values."),
+        Option(help="Model folder or file of outputs to compare with, or NAME=PATH; repeatable. Also prints p-values."),
     ] = None,
     save: Annotated[Path | None, Option(help="Also write the outputs to this file.")] = None,
     task: TaskFile = None,

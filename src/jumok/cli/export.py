@@ -16,7 +16,8 @@ def export(
     model: Annotated[Path, Argument(help="Folder of a trained translation model.")],
     out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="New folder to write.")],
     to: Annotated[
-        Format, Option(help="Format: ctranslate2, onnx, marian-hf, or hf for the class of transformers that fits.")
+        Format,
+        Option(help="Format: ctranslate2, onnx, marian-hf, or hf, which chooses the matching class of transformers."),
     ] = "ctranslate2",
     quantization: Annotated[Quantization, Option(help="Precision of the weights for CTranslate2.")] = "float32",
     task: TaskFile = None,

@@ -13,7 +13,7 @@ from jumok.cli.output import print_json, say
 def import_model(
     folder: Annotated[
         Path,
-        Argument(help="Folder of a Marian, OPUS-MT, M2M-100 or NLLB model, of JoeyNMT, or checkpoint of OpenNMT-py."),
+        Argument(help="Folder of a Marian, OPUS-MT, M2M-100, NLLB or JoeyNMT model, or an OpenNMT-py checkpoint."),
     ],
     out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="Model folder to write.")],
     from_language: Annotated[
@@ -21,7 +21,7 @@ def import_model(
     ] = None,
     to_language: Annotated[str | None, Option("--to", help="Default target language of a multilingual model.")] = None,
     tokenizer: Annotated[
-        Path | None, Option(help="Sentencepiece model of a checkpoint of OpenNMT-py, which holds none.")
+        Path | None, Option(help="SentencePiece model for an OpenNMT-py checkpoint, which does not contain one.")
     ] = None,
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

@@ -14,7 +14,7 @@ def inspect(
     model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
     weights: Annotated[bool, Option("--weights", help="Also list every weight with its shape.")] = False,
     task: TaskFile = None,
-    json: Annotated[bool, Option("--json", help="Print as JSON.")] = False,
+    json: Annotated[bool, Option("--json", help="Print the description as JSON.")] = False,
 ) -> None:
     """Show what a model consists of, and check all of its files."""
     facts, shapes = inspection = library.inspect.inspect(model, task=own_task(task))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jumok.analysis.maps.attention_map import AttentionMap
     from jumok.tasks.results import MappedOutput
 
-UNITS = "Show the model's tokens, or words; defaults to words, and to tokens if the tokenizer is character-level."
+UNITS = "Show the model's tokens or words; defaults to words, or to tokens if the tokenizer is character-level."
 
 
 def look(
@@ -39,7 +39,7 @@ def look(
         list[str] | None,
         Argument(
             metavar="[MODEL]... [TEXT]",
-            help=f"{BUNDLED_HELP} Several are an ensemble. "
+            help=f"{BUNDLED_HELP} Several folders form an ensemble. "
             'TEXT: what to translate, "-" for a line of standard input; for a captioner, an image.',
         ),
     ] = None,
@@ -47,27 +47,35 @@ def look(
     out: Annotated[
         list[Path] | None,
         Option(
-            "--out", "-o", help="Also save the map: .png .svg .pdf .html .json .txt; map-1, map-2 … for a split text."
+            "--out",
+            "-o",
+            help="Also save the map: .png, .svg, .pdf, .html, .json or .txt; for a split text, map-1, map-2 …",
         ),
     ] = None,
-    layer: Annotated[list[int] | None, Option(help="Use only this layer, from 0, -1 is the last; repeatable.")] = None,
-    head: Annotated[list[int] | None, Option(help="Use only this head, from 0, -1 is the last; repeatable.")] = None,
+    layer: Annotated[
+        list[int] | None, Option(help="Use only this layer, counted from 0 (-1: the last); repeatable.")
+    ] = None,
+    head: Annotated[
+        list[int] | None, Option(help="Use only this head, counted from 0 (-1: the last); repeatable.")
+    ] = None,
     kind: MapKindOption = "cross",
-    grid: Annotated[bool, Option(help="Draw every layer and head separately in pictures, not their average.")] = False,
+    grid: Annotated[
+        bool, Option(help="In pictures, draw every layer and head separately instead of their average.")
+    ] = False,
     tokens: Annotated[bool | None, Option("--tokens/--words", help=UNITS)] = None,
     beam: Beam = None,
     max_source: MaxSource = None,
     tag: Tag = None,
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
-    node: Annotated[str | None, Option(help="For a graph model: number or name of the node to show.")] = None,
+    node: Annotated[str | None, Option(help="For a graph model: the number or name of the node to show.")] = None,
     task: TaskFile = None,
     device: Device = "auto",
     json: Annotated[bool, Option("--json", help="Print the translation and all weights as JSON.")] = False,
 ) -> None:
     """Translate a text, or caption an image, and show the attention of each word.
 
-    The map is the average over layers and heads unless --layer or --head choose some. A text that is too long for the
+    The map is the average over layers and heads unless --layer or --head selects some. A text that is too long for the
     model is translated in parts, and each part has its own map. For a captioner, the second argument is an image. For
     a graph model, --node shows the attention of a node.
     """

@@ -18,7 +18,9 @@ def recipes(
     shipped = shipped_recipes()
     if name is not None:
         if json:
-            raise ArgumentError(f"--json is for the list of recipes, and {name} is TOML; leave out one of them")
+            raise ArgumentError(
+                f"--json applies only to the list of recipes, and {name} is printed as TOML; leave out one of them"
+            )
         if name not in shipped:
             raise ArgumentError(f"no recipe called {name} comes with jumok{nearest(name, shipped)}")
         print(shipped[name].read_text(encoding="utf-8"), end="")

@@ -17,38 +17,38 @@ def serve(
         list[str] | None,
         Argument(help="Folders of translators and captioners, or NAME=FOLDER. Defaults to the bundled translator."),
     ] = None,
-    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
-    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8000,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 8000,
     api_key: Annotated[
         str | None, Option(envvar="JUMOK_API_KEY", help="Require this key in the header X-API-Key.")
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, Option(help="Web site whose pages may call this server; repeat for several.")
+        list[str] | None, Option(help="Website whose pages may call this server; repeatable.")
     ] = None,
-    allow_host: Annotated[list[str] | None, Option(help="Host name of this server; repeat for several.")] = None,
+    allow_host: Annotated[list[str] | None, Option(help="Host name of this server; repeatable.")] = None,
     trust_proxy: Annotated[
         list[str] | None,
-        Option(help="Address of a reverse proxy that sets X-Forwarded-For; repeat for several."),
+        Option(help="Address of a reverse proxy that sets X-Forwarded-For; repeatable."),
     ] = None,
     task: TaskFile = None,
     device: Device = "auto",
-    batch_tokens: Annotated[int, Option(min=1, help="Source tokens per batch.")] = 4096,
+    batch_tokens: Annotated[int, Option(min=1, help="Maximum number of source tokens in a batch.")] = 4096,
     window: Annotated[
         float, Option(min=0, help="Milliseconds to wait for more requests before starting a batch.")
     ] = 3.0,
-    max_bytes: Annotated[int, Option(min=1, help="Largest request without an image, in bytes.")] = 1 << 20,
-    max_image_bytes: Annotated[int, Option(min=1, help="Largest image file, in bytes.")] = 5 << 20,
-    max_texts: Annotated[int, Option(min=1, help="Largest number of texts in a request.")] = 64,
-    max_characters: Annotated[int, Option(min=1, help="Longest text, in characters.")] = 5000,
-    max_beam: Annotated[int, decoding_option("beam", "Largest beam size.")] = 32,
+    max_bytes: Annotated[int, Option(min=1, help="Maximum size of a request without an image, in bytes.")] = 1 << 20,
+    max_image_bytes: Annotated[int, Option(min=1, help="Maximum size of an image file, in bytes.")] = 5 << 20,
+    max_texts: Annotated[int, Option(min=1, help="Maximum number of texts in a request.")] = 64,
+    max_characters: Annotated[int, Option(min=1, help="Maximum length of a text, in characters.")] = 5000,
+    max_beam: Annotated[int, decoding_option("beam", "Maximum beam size.")] = 32,
     max_queue: Annotated[
-        int, Option(min=1, help="Texts and images that may wait; beyond this number, the server answers 503.")
+        int, Option(min=1, help="Maximum number of texts and images that wait; above it, the server answers 503.")
     ] = 1024,
     max_seconds: Annotated[
-        float, Option(min=0.001, help="Seconds that a request may take; beyond it, the server answers 504.")
+        float, Option(min=0.001, help="Maximum time for a request, in seconds; after it, the server answers 504.")
     ] = 30.0,
     max_connections: Annotated[
-        int, Option(min=1, help="Largest number of open connections, as far as the limit of open files allows.")
+        int, Option(min=1, help="Maximum number of open connections, as far as the limit on open files allows.")
     ] = 1000,
 ) -> None:
     """Serve a web page that translates text or describes images and shows attention, and a REST API."""

@@ -27,14 +27,17 @@ def train(
         Path | None,
         Option(parser=named_folder, metavar="<path>", help="Model folder to write; defaults to runs/NAME-OF-RECIPE."),
     ] = None,
-    set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
+    set_: Annotated[
+        list[str] | None, Option("--set", help="Change a setting, such as training.steps=2000; repeatable.")
+    ] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint.")] = False,
     prepare_only: Annotated[
-        bool, Option("--prepare-only", help="Tokenise the data and stop; the same command without this then trains.")
+        bool,
+        Option("--prepare-only", help="Tokenise the data and stop; the same command without this option then trains."),
     ] = False,
     task: TaskFile = None,
     device: Annotated[
-        str, Option(help="auto, cpu or cuda; each process that torchrun starts takes a GPU of its own.")
+        str, Option(help="auto, cpu or cuda; each process that torchrun starts uses its own GPU.")
     ] = "auto",
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -78,4 +81,4 @@ def _prepare(
     if json:
         print_json({"data": str(data)})
     else:
-        say(f"the data are in {data}, and nothing is trained; the same command without --prepare-only trains")
+        say(f"the data are prepared in {data}; the same command without --prepare-only trains the model")

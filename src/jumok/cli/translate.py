@@ -49,14 +49,17 @@ from jumok.progress import ProgressBars
 def translate(
     arguments: Annotated[
         list[str] | None,
-        Argument(metavar="[MODEL]... [FILE]", help=f"{BUNDLED_HELP} Several are an ensemble. FILE: as --source."),
+        Argument(
+            metavar="[MODEL]... [FILE]",
+            help=f"{BUNDLED_HELP} Several folders form an ensemble. FILE: same as --source.",
+        ),
     ] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
     from_language: FromLanguage = None,
     to_language: ToLanguage = None,
     beam: Beam = None,
     n_best: Annotated[
-        int, decoding_option("beam", "Number of translations per line, tab-separated with their scores.")
+        int, decoding_option("beam", "Number of translations per line, separated by tabs, each followed by its score.")
     ] = 1,
     length_penalty: LengthPenalty = None,
     min_length: MinLength = None,
@@ -70,20 +73,20 @@ def translate(
     mbr: MinimumRisk = None,
     max_source: MaxSource = None,
     tag: Tag = None,
-    prefix: Annotated[str | None, Option(help="Text that every translation begins with.")] = None,
+    prefix: Annotated[str | None, Option(help="Text with which every translation begins.")] = None,
     terms: Annotated[
         Path | None,
-        Option(help="Terms that translations must contain: lines of a source term, a tab and a target term."),
+        Option(
+            help="File of terms that translations must contain; each line has a source term, a tab and a target term."
+        ),
     ] = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts instead of refusing them.")] = True,
     attention: Annotated[
         Path | None,
-        Option(
-            parser=named_folder, metavar="<path>", help="Also draw an attention map for each line into this folder."
-        ),
+        Option(parser=named_folder, metavar="<path>", help="Also save an attention map for each line in this folder."),
     ] = None,
     format: Annotated[str, Option(help="File format of these maps: svg, png, pdf, html, json or txt.")] = "svg",
-    batch: Annotated[int, Option(min=1, help="Largest number of lines translated at once.")] = 1024,
+    batch: Annotated[int, Option(min=1, help="Maximum number of lines translated at once.")] = 1024,
     task: TaskFile = None,
     device: Device = "auto",
     engine: DecodingEngine = None,
@@ -97,7 +100,7 @@ def translate(
     if attention is not None:
         check_place(attention)
     if format not in (formats := library.draw.FORMATS):
-        raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(formats)}")
+        raise ArgumentError(f"--format {format!r} is not a format for maps; choose one of {', '.join(formats)}")
     check_picture_kind(format)
     if probabilities and not json:
         raise ArgumentError("--probabilities needs --json")

@@ -30,11 +30,19 @@ OPTION_NAMES = {
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type after flags, because they take no value."""
+    """A command whose help names arguments in capitals and shows no type after flags, because they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The arguments and options."""
-        return _without_flag_types(super().get_params(ctx))
+        return _plain_types(super().get_params(ctx), ctx)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage line: [OPTIONS], then MODEL if it is required and [MODEL] if not."""
+        arguments = [param for param in self.get_params(ctx) if param.param_type_name == "argument"]
+        shown = [
+            param.metavar if param.required or "[" in param.metavar else f"[{param.metavar}]" for param in arguments
+        ]
+        return ["[OPTIONS]", *shown]
 
 
 class CommandGroup(TyperGroup):
@@ -42,7 +50,7 @@ class CommandGroup(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The arguments and options."""
-        return _without_flag_types(super().get_params(ctx))
+        return _plain_types(super().get_params(ctx), ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names, and the words behind it."""
@@ -51,10 +59,16 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _without_flag_types(params: list[Any]) -> list[Any]:
+def _plain_types(params: list[Any], context: Any) -> list[Any]:
+    """The same arguments and options; their help says <str>, not <list[str]>, and MODEL..., not models..."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
+        elif param.metavar is None and param.param_type_name == "argument":
+            param.metavar = param.name.upper() if param.nargs == 1 else f"{param.name.upper().removesuffix('S')}..."
+        if (describe := getattr(param, "display_type_rich", None)) is not None:
+            shown = re.sub(r"^<list\[(\w+)\]>$", r"<\1>", describe(context) or "").replace("<Path>", "<path>")
+            param.display_type_rich = lambda ctx, shown=shown: shown
     return params
 
 

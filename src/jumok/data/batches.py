@@ -30,9 +30,9 @@ class BatchConfig(Settings):
     section: ClassVar[str] = "batch"
 
     tokens: PositiveInt = 4096
-    """Largest number of tokens in a batch on its longer side, including padding: sentences × longest sentence."""
+    """Maximum number of tokens in a batch on its longer side, including padding: sentences × longest sentence."""
     sentences: NonNegativeInt = 0
-    """Largest number of sentences in a batch; 0 sets no limit."""
+    """Maximum number of sentences in a batch; 0 sets no limit."""
     blur: Annotated[float, Ge(0), Le(1)] = 0.05
     """Largest relative difference of lengths within a batch; larger values shuffle more and pad more."""
     shuffle: bool = True

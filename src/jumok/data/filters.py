@@ -22,11 +22,11 @@ class FilterConfig(Settings):
     section: ClassVar[str] = "filter"
 
     min_length: PositiveInt = 1
-    """Smallest number of tokens on each side."""
+    """Minimum number of tokens on each side."""
     max_length: PositiveInt = 256
-    """Largest number of tokens on each side."""
+    """Maximum number of tokens on each side."""
     max_ratio: NonNegativeFloat = 0.0
-    """Largest ratio of the longer side to the shorter side; 0 allows any ratio."""
+    """Maximum ratio of the longer side to the shorter side; 0 allows any ratio."""
     ratio_from: NonNegativeInt = 10
     """Apply `max_ratio` only to pairs whose longer side has at least this many tokens."""
     duplicates: bool = True

@@ -97,13 +97,13 @@ def prepare(
 ) -> PreparedText:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are up to date.
 
-    `tokenizers` are those of a model that is trained further; none are trained then. Corpora that are mixed have files
-    of their own, mix-0.train.store and so on, and `seed` decides which of their pairs an epoch has.
+    They are up to date if they come from the same text, wherever that text is now, and the same settings. If the text
+    no longer exists, the files are used as they are. Standard input can be read only once, so it is first copied into
+    the folder. `tokenizers` are those of a model that is trained further; no others are trained then. Each corpus of a
+    mixture has its own files, mix-0.train.store and so on, and `seed` decides which of its pairs an epoch contains.
 
-    They are if they were made with the same settings from the same text, wherever that text is now; if it no longer
-    exists, they are used as they are. Standard input, which can be read only once, is first copied into the folder.
-    A `resumed` run needs the text it began with; a ConfigError says why it is another one. `say` receives progress
-    messages.
+    A `resumed` run must have the text it began with; if the text has changed, a ConfigError says how. `say` receives
+    progress messages.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
     data = _copy_standard_input(folder, _kept_input(folder, data) if resumed else data)

@@ -152,13 +152,13 @@ class DataConfig(ParallelText):
     size: PositiveInt = 50_000
     """Number of training pairs of the built-in corpus."""
     longest: PositiveInt = 12
-    """Largest number of digits in a line of the "reverse" corpus."""
+    """Maximum number of digits in a line of the "reverse" corpus."""
     imported: str = ""
     """Name of the model of another toolkit that this one was imported from; there are no training data."""
     joined: tuple[PositiveInt, ...] = (1,)
     """Numbers of consecutive training pairs to join into one text: [1, 2, 3] adds texts of two and three sentences."""
     valid_size: PositiveInt = 1000
-    """Largest number of validation pairs, for a built-in corpus or held-out pairs."""
+    """Maximum number of validation pairs, for a built-in corpus or held-out pairs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,7 +180,7 @@ class DataConfig(ParallelText):
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
         if self.only and not self.pairs:
-            raise ConfigError(f"{self.shown('only')} is for a TSV of data.pairs, which is not given")
+            raise ConfigError(f"{self.shown('only')} applies only to a TSV file in data.pairs, which is not set")
         if not self.corpus:
             self._check_built_in()
         if self.files().count(STDIN) > 1:
@@ -192,7 +192,7 @@ class DataConfig(ParallelText):
         if len({type(part) for column in self.columns or () for part in parts_of(column)}) > 1:
             raise ConfigError(f"data.columns = {list(self.columns or ())!r} must be all numbers or all names")
         if self.features and not self.pairs:
-            raise ConfigError(f"{self.shown('features')} is for columns of data.pairs, which is not given")
+            raise ConfigError(f"{self.shown('features')} applies only to columns of data.pairs, which is not set")
 
     def _check_built_in(self) -> None:
         """Refuse settings of the built-in corpora, which would have no effect."""

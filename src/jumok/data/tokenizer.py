@@ -128,8 +128,8 @@ class TokenizerConfig(Settings):
             raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
         if self.shared and len(kinds) > 1:
             raise ConfigError(
-                f'the source is cut by "{self.kind_of("source")}" and the target by "{self.kind_of("target")}", which '
-                "needs tokenizer.shared = false"
+                f'the source has a "{self.kind_of("source")}" tokenizer and the target "{self.kind_of("target")}", '
+                "which needs tokenizer.shared = false"
             )
         if self.shared and self.source_form != self.target_form:
             raise ConfigError(

@@ -56,7 +56,9 @@ def export_model(
             write_file(out / SHORTLIST, shortlist.text(trained.tokenizers).encode())
         return "ctranslate2.Translator"
     if quantization != "float32":
-        raise ArgumentError(f"`quantization={quantization}` is for `to=ctranslate2`; leave it out with `to={to}`")
+        raise ArgumentError(
+            f"`quantization={quantization}` applies only to `to=ctranslate2`; leave it out with `to={to}`"
+        )
     if to == "onnx":
         to_onnx.export_model(trained, out)
         return "onnxruntime.InferenceSession"
@@ -79,7 +81,7 @@ def import_model(
     out = Path(out)
     check_place(out)
     if (out / WEIGHTS).exists():
-        raise ModelError(f"{out} holds a model already; import into another folder")
+        raise ModelError(f"{out} already holds a model; import into another folder")
     trained = read_foreign(Path(folder), source, target, tokenizer)
     TRANSLATION.save(out, trained, scores={"imported from": trained.recipe.data.imported})
     _keep_terms(Path(folder), out)
@@ -103,7 +105,9 @@ def read_foreign(
         if path.is_file() and path.suffix == ".pt":
             return _set_languages(read_opennmt(path, tokenizer), source, target)
         if tokenizer is not None:
-            raise ArgumentError("`tokenizer=` is for checkpoints of OpenNMT-py; other models bring their own")
+            raise ArgumentError(
+                "`tokenizer=` applies only to OpenNMT-py checkpoints; other models contain their tokenizer"
+            )
         if (path.parent if path.is_file() else path).joinpath(YAML).exists():
             return _set_languages(read_joeynmt(path), source, target)
         config = read_config(path) if (path / CONFIG).exists() else {}

@@ -183,7 +183,7 @@ class M2M100Folder:
             more = ", …" if len(known) > SHOWN_LANGUAGES else ""
             raise ArgumentError(
                 f"{self.path} translates between {len(known)} languages: {', '.join(known[:SHOWN_LANGUAGES])}{more}; "
-                f"name the default ones, for example --from {known[0]} --to {known[1]}"
+                f"choose the default source and target, for example --from {known[0]} --to {known[1]}"
             )
         return TokenizerPair(tokenizer.with_language(source), tokenizer.with_language(target))
 

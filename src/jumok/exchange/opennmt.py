@@ -65,7 +65,7 @@ def read_opennmt(path: Path, tokenizer: str | Path | None = None) -> TrainedTran
     model, generator, vocabularies = parts
     if not all(isinstance(vocabularies.get(side), list) for side in ("src", "tgt")):
         raise DataError(
-            f"{path} is of OpenNMT-py before version 3, whose checkpoints are not read; convert it with OpenNMT-py 3"
+            f"{path} was written by OpenNMT-py before version 3, which jumok cannot read; convert it with OpenNMT-py 3"
         )
     _check_kind(path, options)
     refuse(path, _unknown(options, model))

@@ -199,7 +199,9 @@ def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
         if source is None or target is None:
             known = f"ids such as {quoted(next(iter(names)))}" if names else f"numbers from 0 to {nodes - 1}"
             unknown = quoted(row[ends.index(None)])
-            raise DataError(f"{path}, line {number}: an edge with {unknown}, which is no node; nodes have {known}")
+            raise DataError(
+                f"{path}, line {number}: the edge names {unknown}, but there is no such node; nodes have {known}"
+            )
         edges.append((source, target))
     if not edges:
         raise DataError(f"{path} has no edges: it needs a row for every edge, its source and its target")

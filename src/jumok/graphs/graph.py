@@ -268,7 +268,7 @@ def _check_labels(raw: RawGraph, classes: int) -> int:
     if len(known) < 2:
         listing = [str(raw.class_names[label]) if raw.class_names else str(label) for label in known]
         raise DataError(
-            f"{raw.origin}: labels must be of two classes or more to learn from; seen: {', '.join(listing) or 'none'}"
+            f"{raw.origin}: training needs labels of at least two classes; seen: {', '.join(listing) or 'none'}"
         )
     return classes or len(raw.class_names) or int(known[-1]) + 1
 

@@ -55,7 +55,7 @@ class ImagesConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.scenes) == bool(self.path):
-            raise ConfigError('give images.path with images.captions, or images.scenes = "en" or "ko", one of them')
+            raise ConfigError('give either images.path with images.captions, or images.scenes = "en" or "ko"')
         if bool(self.path) != bool(self.captions):
             raise ConfigError("images.path and images.captions belong together; only one of them is given")
         if len(set(self.splits)) != 3:
@@ -133,7 +133,9 @@ def read_captions(config: ImagesConfig) -> Captions:
             raise DataError(f"{where}: split {label[0]!r} is not one of images.splits = {list(known)}")
         split = known[label[0]] if label else splits.get(image) or _default_split(len(lines))
         if splits.setdefault(image, split) != split:
-            raise DataError(f"{where}: {image!r} is in split {split!r}, but in {splits[image]!r} before")
+            raise DataError(
+                f"{where}: {image!r} is in split {split!r} here, but in {splits[image]!r} in an earlier line"
+            )
         lines.setdefault(image, number)
         texts = captions[split].setdefault(image, [])
         if caption.strip():

@@ -36,7 +36,7 @@ def complete_characters(text: str) -> str:
 def decode_base64(value: Any) -> bytes:
     """The bytes of a base64 text, which may begin as a data URL does."""
     if not isinstance(value, str):
-        raise ValueError("the image must be a text in base64")
+        raise ValueError("the image must be a string in base64")
     try:
         return b64decode(value.partition(",")[2] if value.startswith("data:") else value, validate=True)
     except (binascii.Error, ValueError):

@@ -58,9 +58,9 @@ def _run_of(folder: Path) -> Path:
 def _check_out(out: Path) -> None:
     check_place(out)
     if (out / WEIGHTS).exists():
-        raise ModelError(f"{out} holds a model already; write the mean into another folder")
+        raise ModelError(f"{out} already holds a model; write the mean into another folder")
     if has_checkpoints(out / "checkpoints"):
-        raise ModelError(f"{out} holds a training run; write the mean into another folder")
+        raise ModelError(f"{out} already holds a training run; write the mean into another folder")
     if not (out / COMING).exists() and (why := why_foreign(out, DESCRIBED)):
         raise ModelError(f"{why}; write the mean into another folder")
 

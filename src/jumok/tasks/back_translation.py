@@ -65,8 +65,8 @@ def back_translate(
     `samples` sources are drawn for each text, of which some may be equal; with `samples=0` beam search finds one.
     `settings` are those of `Translator.translate`. Pairs with an empty side, repeated texts and pairs of which one side
     has more than `max_ratio` times the tokens of the other (0 for any) are dropped. Yields the progress at the
-    beginning and after every `chunk` texts; iterate over it to the end. Run again after an interruption, it goes on
-    where it was.
+    beginning and after every `chunk` texts; iterate over it to the end. After an interruption, the same call resumes
+    where the previous one stopped.
     """
     out = Path(out)
     check_output(out)

@@ -38,7 +38,7 @@ def evaluate(
     if (not folders) == (output is None):
         raise ArgumentError("give either `model=` to test or `output=` with outputs to score")
     if task is not None and len(folders) != 1:
-        raise ArgumentError("`task=` is for one model; leave it out with several, and with `output=`")
+        raise ArgumentError("`task=` is for one model; leave it out with several models or with `output=`")
     systems = {other: Path(path) for other, path in (compare or {}).items()}
     settings = _settings(systems, options)
     inputs = [*folders, output, settings.source, settings.reference, settings.terms, *systems.values()]

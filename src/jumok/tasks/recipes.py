@@ -98,7 +98,7 @@ class TranslationRecipe:
         check_edits(self.tokenizer, self.decoder)
         if self.data.has_links and not self.training.guided_alignment:
             raise ConfigError(
-                "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
+                "data.alignments is set, but training.guided_alignment = 0 ignores it; set that to 0.1, for example"
             )
         if self.training.guided_context == "full" and self.decoder.kind != "transformer":
             raise ConfigError(

@@ -225,8 +225,8 @@ def _recipe_of_run(folder: Path, *, resume: bool) -> Path:
     """The recipe in the folder of a run that is resumed."""
     if not (folder / RECIPE).is_file():
         raise ConfigError(
-            f"{folder} is a folder without {RECIPE}, which a run has from its first validation on; name the recipe, a "
-            ".toml file, instead of the folder to begin again; data that are prepared already are used"
+            f"{folder} is a folder without {RECIPE}, which a run writes at its first validation; to begin again, name "
+            "the recipe, a .toml file, instead of the folder; jumok uses the data that it has already prepared"
         )
     if not resume:
         raise ConfigError(

@@ -202,14 +202,14 @@ class Task(ABC, Generic[R, A]):
     def map_source(self, given: MapSource) -> str:
         """What to show, from what `jumok look` is given; an ArgumentError if the task cannot show that."""
         if given.node is not None:
-            self.refuse_source(given, "--node is for graph models, and")
+            self.refuse_source(given, "--node applies only to graph models")
         if given.text is None:
-            self.refuse_source(given, "nothing is named to look at, and")
+            self.refuse_source(given, "there is no input to look at")
         return given.text
 
     def refuse_source(self, given: MapSource, reason: str) -> NoReturn:
         """Raise an ArgumentError with the reason, what the model does, and what to write."""
-        raise ArgumentError(f"{reason} {given.model} {self.does}; write: jumok look {given.model} {self.map_example}")
+        raise ArgumentError(f"{reason}. {given.model} {self.does}; write: jumok look {given.model} {self.map_example}")
 
     def map(self, predictor: Any, source: str, options: MapOptions) -> MappedOutput:
         """The attention of a model for a source given on the command line, for `jumok look`."""

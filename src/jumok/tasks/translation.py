@@ -338,7 +338,7 @@ def held_out_message(pairs: int) -> str:
 
 def _longest_in_words(trained: TrainedTranslator) -> str:
     longest, sentence = trained.longest_source, trained.longest_sentence
-    whole = f", but a single sentence of up to {sentence:,} tokens whole" if sentence > longest else ""
+    whole = f", but a single sentence of up to {sentence:,} tokens is translated whole" if sentence > longest else ""
     return f"{longest:,} tokens; longer texts are translated in parts{whole}"
 
 

@@ -271,8 +271,8 @@ def score_systems(
     scores = [[score_counts(system.counts[name], watch=watch) for name in test.metrics] for system in counted]
     if "bleu" in test.metrics and test.tokenize != "char" and not _has_four_words(test.references, test.tokenize):
         to_screen(
-            "BLEU counts runs of four words, and no reference has as many, so it is 0; --tokenize char counts runs of "
-            "characters, and --metrics chrf needs no words"
+            "BLEU is 0, because it counts sequences of four words, and no reference is that long; --tokenize char "
+            "counts sequences of characters, and --metrics chrf needs no words"
         )
     first = counted[0].counts[test.metrics[0]]
     bands = bands_of(first, test.sources, resamples=1) if by_length else None
@@ -333,7 +333,7 @@ def read_composed(path: str | Path) -> list[str]:
 def _composed(lines: Sequence[str], path: str | Path) -> list[str]:
     composed = [unicodedata.normalize("NFC", line) for line in lines]
     if changed := sum(before != after for before, after in zip(lines, composed, strict=True)):
-        to_screen(f"{path}: {changed} lines are not in Unicode's composed form (NFC); they are scored in it")
+        to_screen(f"{path}: {changed} lines are not in Unicode's composed form (NFC); jumok scores them in NFC")
     return composed
 
 

@@ -212,8 +212,8 @@ def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: O
     """Raise a ConfigError with every setting that differs between a resumed run and the saved one."""
     if saved.get("order") != ORDER:
         raise ConfigError(
-            f"{folder} holds a run of another version of jumok, whose batches came in another order, so it cannot go "
-            "on exactly; continue with that version, or train into another folder"
+            f"{folder} holds a run of another version of jumok, whose batches came in another order, so it cannot "
+            "be continued exactly; continue with that version, or train into another folder"
         )
     free = MAY_CHANGE - {"steps"} if config.schedule == "cosine" else MAY_CHANGE
     trained = {name: value for name, value in asdict(config).items() if name not in free}
