@@ -78,17 +78,21 @@ class TrainedCaptioner(NamedTuple):
     tokenizer: Tokenizer
 
     @property
+    def assets(self) -> Tokenizer:
+        """The tokenizer."""
+        return self.tokenizer
+
+    @property
     def encoder(self) -> ImageEncoder:
         """The encoder of the images."""
         assert isinstance(self.model.encoder, ImageEncoder)
         return self.model.encoder
 
 
-class Captioner(TextGenerator):
+class Captioner(TextGenerator[TrainedCaptioner]):
     """Captions images with one loaded model."""
 
     reads = "image"
-    trained: TrainedCaptioner
 
     def __init__(self, trained: TrainedCaptioner, *, batch: int = 64) -> None:
         super().__init__(trained)

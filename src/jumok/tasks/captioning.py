@@ -43,7 +43,7 @@ class HeldOutImages(NamedTuple):
     references: list[list[str]]
 
 
-class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
+class CaptioningTask(Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]):
     """Learns to caption images; its models are used through a `Captioner`."""
 
     name = "captioning"
