@@ -7,8 +7,9 @@ import torch
 from jumok.data.batches import BatchConfig
 from jumok.data.dataset import write_dataset
 from jumok.data.subwords import BOS, EOS, SPECIALS
-from jumok.images.encoder import ImageCaptioner, PatchEncoderConfig, build_captioner
+from jumok.images.encoder import PatchEncoderConfig, build_captioner
 from jumok.images.store import ImageBatch, ImageBatches, PreparedSplit, to_tensor
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.tasks.captioning import CaptioningTask, unevenness
 from jumok.tasks.recipes import CaptionTraining
@@ -40,7 +41,7 @@ def dots(count, seed):
     return images, [[BOS, *said, EOS] for said in (colours[:, ::2] + SPECIALS).tolist()]
 
 
-def trained(folder, decoder, steps=450, **settings) -> ImageCaptioner:
+def trained(folder, decoder, steps=450, **settings) -> EncoderDecoder:
     images, captions = dots(800, seed=1)
     store = write_dataset(folder / "train.store", ([[n], ids] for n, ids in enumerate(captions)), size=800)
     config = CaptionTraining(metric="loss", steps=steps, learning_rate=0.01, warmup=20, label_smoothing=0.0, **settings)

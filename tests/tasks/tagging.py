@@ -34,7 +34,7 @@ class TaggingRecipe:
 class TrainedTagger(NamedTuple):
     model: nn.Module
     recipe: TaggingRecipe
-    letters: str
+    assets: str
 
 
 class Texts(NamedTuple):
@@ -53,11 +53,11 @@ class Tagger(NamedTuple):
     trained: TrainedTagger
 
     def tag(self, text):
-        ids = torch.tensor([self.trained.letters.index(letter) for letter in text])
+        ids = torch.tensor([self.trained.assets.index(letter) for letter in text])
         return [TAGS[tag] for tag in self.trained.model(ids).argmax(-1)]
 
 
-class Tagging(Task[TaggingRecipe, str]):
+class Tagging(Task[TaggingRecipe, str, TrainedTagger, Tagger]):
     name, does, unit = "tagging", "tags the characters of a text", "char"
     recipe, trained, own_sections, model_sections = TaggingRecipe, TrainedTagger, frozenset({"tagger"}), ("tagger",)
 
@@ -96,4 +96,4 @@ class Tagging(Task[TaggingRecipe, str]):
         return folder.files(["letters.txt"])["letters.txt"].decode()
 
     def describe(self, trained):
-        return {"does": self.does, "parameters": parameters(trained.model), "letters": trained.letters}
+        return {"does": self.does, "parameters": parameters(trained.model), "letters": trained.assets}

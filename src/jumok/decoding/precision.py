@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,6 +15,7 @@ from jumok.decoding.encoder_graphs import encode
 from jumok.decoding.patterns import Constraints
 from jumok.decoding.specials import Hypothesis, Observer, Specials
 from jumok.layers.recorded import is_recorded
+from jumok.models.encoder_decoder import EncoderDecoder
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -25,7 +26,7 @@ _copies: "WeakKeyDictionary[nn.Module, nn.Module]" = WeakKeyDictionary()
 
 @torch.no_grad()
 def search(
-    model: nn.Module,
+    model: EncoderDecoder,
     inputs: Sequence[Tensor],
     specials: Specials,
     config: DecodingConfig,
@@ -42,12 +43,11 @@ def search(
     """
     quick = in_precision(model, precision_of(config, model))
 
-    def search_with(model: Any, observe: Observer | None) -> list[list[Hypothesis]]:
-        encoding = encode(model.encoder, *inputs)
-        options: dict[str, Any] = {"n_best": n_best, "check": check}
-        if constraints is not None:
-            return constrained_search(model.decoder, encoding, specials, config, constraints, observe, **options)
-        return beam_search(model.decoder, encoding, specials, config, observe, **options)
+    def search_with(model: EncoderDecoder, observe: Observer | None) -> list[list[Hypothesis]]:
+        decoder, encoding = model.decoder, encode(model.encoder, *inputs)
+        if constraints is None:
+            return beam_search(decoder, encoding, specials, config, observe, n_best=n_best, check=check)
+        return constrained_search(decoder, encoding, specials, config, constraints, observe, n_best=n_best, check=check)
 
     outputs = search_with(quick, observe)
     if quick is model or all(outputs):

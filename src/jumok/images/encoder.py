@@ -4,13 +4,13 @@ The grid is that of a residual network (as in Show, Attend and Tell, Xu et al. 2
 layers (Dosovitskiy et al. 2021). Each region gets its position as two learned vectors, of its row and of its column.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NoReturn
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ConfigError
@@ -18,7 +18,7 @@ from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.dropout import Dropout
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.build import DECODERS, DecoderConfig
-from jumok.models.encoder_decoder import Decoder, Encoding, Prediction
+from jumok.models.encoder_decoder import Encoder, EncoderDecoder, Encoding
 from jumok.models.transformer.config import initialise
 from jumok.settings import Depth, FilePath, Fraction, PositiveInt, Settings
 
@@ -109,7 +109,7 @@ Centres = tuple[float, float]
 """Centre of the first region's receptive field and the distance to the next, as fractions of the image's side."""
 
 
-class ImageEncoder(nn.Module, ABC):
+class ImageEncoder(Encoder):
     """Turns a batch of images of one size into an `Encoding` whose states are the regions, row by row."""
 
     def __init__(self, config: ImageEncoderConfig, *, side: int, grid: tuple[int, int], centres: Centres) -> None:
@@ -226,27 +226,15 @@ class PositionTable(nn.Module):
 
 
 EncoderConfig = GridEncoderConfig | PatchEncoderConfig
-IMAGE_ENCODERS: dict[str, type[EncoderConfig]] = {"grid": GridEncoderConfig, "patches": PatchEncoderConfig}
-"""The settings of each image encoder, by the `kind` of its section."""
-
-
-class ImageCaptioner(nn.Module):
-    """An image encoder and a decoder over its regions, trained together (Xu et al. 2015)."""
-
-    def __init__(self, encoder: ImageEncoder, decoder: Decoder) -> None:
-        super().__init__()
-        self.encoder, self.decoder = encoder, decoder
-
-    def forward(self, images: UInt8[Tensor, "batch 3 side side"], target_in: Int[Tensor, "batch target"]) -> Prediction:
-        """Predict every next token of `target_in`; attention is over the regions, row by row."""
-        prediction: Prediction = self.decoder(self.encoder(images), target_in)
-        return prediction
 
 
 def build_captioner(
     encoder_config: EncoderConfig, decoder_config: DecoderConfig, *, side: int, vocabulary: int
-) -> ImageCaptioner:
-    """A captioner of images `side` pixels high and wide; the same weights after the same torch.manual_seed."""
+) -> EncoderDecoder:
+    """A captioner of images `side` pixels high and wide; the same weights after the same torch.manual_seed.
+
+    Its decoder attends to the regions of an image, row by row (Xu et al. 2015).
+    """
     if decoder_config.ties_source:
         raise ConfigError(
             f'decoder.tied = "{decoder_config.tied}" shares embeddings with the source, but an image has none; '
@@ -261,4 +249,4 @@ def build_captioner(
     decoder = DECODERS[decoder_config.kind].make(
         decoder_config, vocabulary=vocabulary, encoder_width=encoder.width, embedding=None
     )
-    return ImageCaptioner(encoder, decoder)
+    return EncoderDecoder(encoder, decoder)

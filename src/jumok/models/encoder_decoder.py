@@ -1,6 +1,6 @@
 """Encoder-decoder models: an encoder turns a source into states, a decoder predicts a target over them.
 
-    encoding = encoder(source, visible)
+    encoding = encoder(*source)
     p(next token | tokens so far, source) = softmax(decoder.logits(decoder.hidden(encoding, tokens)))
 
 Any encoder works with any decoder, because all that passes between them is an `Encoding`.
@@ -346,25 +346,27 @@ def _last_rows(
 
 
 class Encoder(nn.Module, ABC):
-    """Turns a batch of token ids into an `Encoding`; an encoder of your own sets `width` and writes `forward`."""
+    """Turns a batch of sources into an `Encoding`; an encoder of your own sets `width` and writes `forward`.
+
+    Both methods take what the encoder reads. That of texts is `source`, token ids [batch, source], and `visible`, which
+    is False at padding; padding follows the tokens and changes nothing. That of images is `images`.
+    """
 
     width: int
     """Size of a state."""
     vocabulary: int
-    """Number of source tokens."""
+    """Number of source tokens; only encoders of texts have it."""
     limit: int | None = None
     """The longest source the encoder can take; None for no limit."""
     embedding: TokenEmbedding
     """The vectors of the source tokens; needed only to share them with a decoder or start from pretrained ones."""
 
     @abstractmethod
-    def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
-        """Encode a padded batch; `visible` is False at padding, which follows the tokens and changes nothing."""
+    def forward(self, *source: Any, **named: Any) -> Encoding:
+        """Encode a batch."""
 
-    def self_attention(
-        self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
-    ) -> tuple[HeadWeights, ...]:
-        """Attention [batch, head, source, source] of the source tokens to each other, one entry for each layer."""
+    def self_attention(self, *source: Any, **named: Any) -> tuple[HeadWeights, ...]:
+        """Attention [batch, head, source, source] of the source items to each other, one entry for each layer."""
         raise ArgumentError(NO_SELF_ATTENTION.format("encoder"))
 
 
@@ -375,12 +377,8 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
 
-    def forward(
-        self,
-        source: Int[Tensor, "batch source"],
-        source_visible: Bool[Tensor, "batch source"],
-        target_in: Int[Tensor, "batch target"],
-    ) -> Prediction:
-        """Predict every next token of `target_in`."""
-        prediction: Prediction = self.decoder(self.encoder(source, source_visible), target_in)
+    def forward(self, *source_and_target: Tensor) -> Prediction:
+        """Predict every next token of a target: model(source, visible, target_in), or model(images, target_in)."""
+        *source, target_in = source_and_target
+        prediction: Prediction = self.decoder(self.encoder(*source), target_in)
         return prediction

@@ -238,7 +238,7 @@ class ReadOutput(NamedTuple):
 class AttentionJob(UnsplitJob):
     """The attention of a model while it writes given tokens, and how probable they are."""
 
-    model: ServedModel[TextGenerator]
+    model: ServedModel[TextGenerator[Any]]
     words: bool | None = None
     kind: MapKind = "cross"
 

@@ -16,7 +16,7 @@ from jumok.serve.errors import UnknownModelError
 from jumok.tasks import task_of
 from jumok.tasks.alignment import default_aligner
 from jumok.tasks.results import LANGUAGES_OF_MODEL, Languages
-from jumok.tasks.task import Task, parameters, read_trained
+from jumok.tasks.task import AnyTask, parameters, read_trained
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translator import Translator
 
@@ -29,7 +29,7 @@ MOST_PAIRS = 8
 Source = str | Pixels
 """The input of a model: a text, or an image."""
 Reads = Literal["text", "image"]
-G = TypeVar("G", bound=TextGenerator)
+G = TypeVar("G", bound=TextGenerator[Any])
 
 
 class ServedModel(Generic[G]):
@@ -103,18 +103,16 @@ class ServedModel(Generic[G]):
 
 
 def load_models(
-    folders: Mapping[str, str | Path], *, device: str = "auto", task: Task[Any, Any] | None = None
+    folders: Mapping[str, str | Path], *, device: str = "auto", task: AnyTask | None = None
 ) -> dict[str, ServedModel[Any]]:
     """Load model folders, given by name; the first model that reads texts, or images, is the default for these."""
     return {name: serve_model(name, Path(folder), device, own_task=task) for name, folder in folders.items()}
 
 
-def serve_model(
-    name: str, folder: Path, device: str = "auto", *, own_task: Task[Any, Any] | None = None
-) -> ServedModel[Any]:
+def serve_model(name: str, folder: Path, device: str = "auto", *, own_task: AnyTask | None = None) -> ServedModel[Any]:
     """Load a model folder to be served; `own_task` is its task if that is not one of jumok's."""
 
-    def choose(tables: Mapping[str, Any]) -> Task[Any, Any]:
+    def choose(tables: Mapping[str, Any]) -> AnyTask:
         task = own_task or task_of(tables)
         if not task.generates_text:
             commands = " or ".join(task.usage(str(folder)))
@@ -122,7 +120,7 @@ def serve_model(
         return task
 
     task, trained = read_trained(folder, choose, find_device(device))
-    generator: TextGenerator = task.predictor(trained, folder)
+    generator: TextGenerator[Any] = task.predictor(trained, folder)
     return ServedModel(name, task.name, generator, _own_examples(folder) or generator.examples(MAX_EXAMPLES))
 
 

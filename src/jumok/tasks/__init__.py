@@ -12,22 +12,21 @@ from jumok.devices import find_device
 from jumok.errors import ArgumentError, ModelError
 from jumok.model_folder import BUNDLED
 from jumok.recipe import parse_overrides, parse_recipe, read_tables, sections
-from jumok.tasks.captioner import Captioner
-from jumok.tasks.captioning import CAPTIONING, CaptioningTask
+from jumok.tasks.captioning import CAPTIONING
 from jumok.tasks.ensembles import read_ensemble
-from jumok.tasks.node_classification import NODE_CLASSIFICATION, NodeClassificationTask, NodeClassifier
+from jumok.tasks.node_classification import NODE_CLASSIFICATION
 from jumok.tasks.results import MapOptions
-from jumok.tasks.task import Task, read_trained
-from jumok.tasks.translation import TRANSLATION, TranslationTask
+from jumok.tasks.task import AnyTask, P, Predictor, Task, Trained, read_trained
+from jumok.tasks.translation import TRANSLATION
 from jumok.tasks.translator import Translator
 
 __all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION", "MapOptions"]
 __all__ += ["load", "load_predictor", "load_trained", "make_recipe", "read_recipe", "read_task", "task_of"]
 
-TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
+TASKS: tuple[AnyTask, ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
 
 
-def task_of(tables: Mapping[str, Any]) -> Task[Any, Any]:
+def task_of(tables: Mapping[str, Any]) -> AnyTask:
     """The task that a recipe belongs to, by its sections; translation by default."""
     return next((task for task in TASKS if not task.own_sections.isdisjoint(tables)), TRANSLATION)
 
@@ -51,14 +50,10 @@ Folders: TypeAlias = str | Path | Sequence[str | Path]
 @overload
 def load(*, device: str = "auto") -> Translator: ...
 @overload
-def load(folder: Folders, *, device: str = "auto", task: TranslationTask) -> Translator: ...
+def load(folder: Folders, *, device: str = "auto", task: Task[Any, Any, Any, P]) -> P: ...
 @overload
-def load(folder: Folders, *, device: str = "auto", task: CaptioningTask) -> Captioner: ...
-@overload
-def load(folder: Folders, *, device: str = "auto", task: NodeClassificationTask) -> NodeClassifier: ...
-@overload
-def load(folder: Folders = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any: ...
-def load(folder: Folders = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any:
+def load(folder: Folders = BUNDLED, *, device: str = "auto", task: AnyTask | None = None) -> Any: ...
+def load(folder: Folders = BUNDLED, *, device: str = "auto", task: AnyTask | None = None) -> Any:
     """Load a model folder, onto a GPU if there is one: a Translator, a Captioner or a NodeClassifier.
 
     Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
@@ -67,9 +62,7 @@ def load(folder: Folders = BUNDLED, *, device: str = "auto", task: Task[Any, Any
     return load_predictor(folder, device=device, task=task)[1]
 
 
-def load_predictor(
-    folder: Folders, *, device: str = "auto", task: Task[Any, Any] | None = None
-) -> tuple[Task[Any, Any], Any]:
+def load_predictor(folder: Folders, *, device: str = "auto", task: AnyTask | None = None) -> tuple[AnyTask, Predictor]:
     """The task of a model folder or of those of an ensemble, and what `load` returns for it."""
     if isinstance(folder, Collection) and not isinstance(folder, str):
         if len(folder) != 1:
@@ -80,11 +73,11 @@ def load_predictor(
 
 
 def load_trained(
-    folder: str | Path, device: torch.device | str = "cpu", *, task: Task[Any, Any] | None = None
-) -> tuple[Task[Any, Any], Any]:
+    folder: str | Path, device: torch.device | str = "cpu", *, task: AnyTask | None = None
+) -> tuple[AnyTask, Trained]:
     """The task of a model folder, and its trained model in evaluation mode."""
 
-    def choose(tables: Mapping[str, Any]) -> Task[Any, Any]:
+    def choose(tables: Mapping[str, Any]) -> AnyTask:
         if task is not None:
             return task
         known = task_of(tables)
@@ -98,7 +91,7 @@ def load_trained(
     return read_trained(folder, choose, device)
 
 
-def read_task(path: str | Path) -> Task[Any, Any]:
+def read_task(path: str | Path) -> AnyTask:
     """A task of your own, from a Python file that defines one class derived from `Task`; the file is run."""
     path = Path(path)
     name = f"jumok_task_{path.stem}"
@@ -112,5 +105,5 @@ def read_task(path: str | Path) -> Task[Any, Any]:
     if len(tasks) != 1:
         names = ", ".join(cls.__name__ for cls in tasks) or "none"
         raise ArgumentError(f"{path} must define one class derived from jumok.tasks.task.Task; it defines {names}")
-    task: Task[Any, Any] = tasks[0]()
+    task: AnyTask = tasks[0]()
     return task

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -12,12 +11,12 @@ from jumok.model_folder import COMING, WEIGHTS
 from jumok.models.weights import check_shapes, load_weights, read_header, weights_of
 from jumok.tasks import load_trained
 from jumok.tasks.describe import count
-from jumok.tasks.task import Task
+from jumok.tasks.task import AnyTask
 from jumok.training.checkpoint import average_tensors, is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
 
 
-def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[Any, Any] | None = None) -> None:
+def average_models(models: Sequence[str | Path], out: str | Path, *, task: AnyTask | None = None) -> None:
     """Write a model whose weights are the mean of those of `models`; everything else is that of the first folder.
 
     Models are folders, checkpoints of a run or .safetensors files; at least one must be a folder or a checkpoint.

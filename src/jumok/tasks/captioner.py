@@ -22,11 +22,12 @@ from jumok.decoding import Hypothesis
 from jumok.decoding.config import with_settings
 from jumok.decoding.precision import search
 from jumok.errors import ArgumentError, DataError
-from jumok.images.encoder import ImageCaptioner
+from jumok.images.encoder import ImageEncoder
 from jumok.images.files import Pixels, kept_part, read_image, reduced
 from jumok.images.pairs import model_image
 from jumok.images.scenes import scene
 from jumok.images.store import to_tensor
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.tasks.recipes import CaptionRecipe, check_captions
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 
@@ -72,16 +73,26 @@ class Caption:
 class TrainedCaptioner(NamedTuple):
     """A captioner and what is needed to use it."""
 
-    model: ImageCaptioner
+    model: EncoderDecoder
     recipe: CaptionRecipe
     tokenizer: Tokenizer
 
+    @property
+    def assets(self) -> Tokenizer:
+        """The tokenizer."""
+        return self.tokenizer
 
-class Captioner(TextGenerator):
+    @property
+    def encoder(self) -> ImageEncoder:
+        """The encoder of the images."""
+        assert isinstance(self.model.encoder, ImageEncoder)
+        return self.model.encoder
+
+
+class Captioner(TextGenerator[TrainedCaptioner]):
     """Captions images with one loaded model."""
 
     reads = "image"
-    trained: TrainedCaptioner
 
     def __init__(self, trained: TrainedCaptioner, *, batch: int = 64) -> None:
         super().__init__(trained)
@@ -173,7 +184,7 @@ class Captioner(TextGenerator):
 
     def size(self, source: Picture) -> int:
         """The number of regions, the same for every image."""
-        rows, columns = self.trained.model.encoder.grid
+        rows, columns = self.trained.encoder.grid
         return rows * columns
 
     def check_source(self, source: Picture) -> None:
@@ -201,7 +212,7 @@ class Captioner(TextGenerator):
 
     def _layout(self, pixels: Pixels) -> ImageLayout:
         """The image, and the part of it that the model saw."""
-        (height, width), encoder = pixels.shape[:2], self.trained.model.encoder
+        (height, width), encoder = pixels.shape[:2], self.trained.encoder
         top, left, bottom, right = kept_part(height, width, self.trained.recipe.images.fit)
         part = top / height, left / width, bottom / height, right / width
         return ImageLayout(reduced(pixels, IMAGE_SIDE), *encoder.grid, part, encoder.centres)

@@ -14,12 +14,12 @@ from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.tokenizer import Tokenizer
 from jumok.data.tokenizer_pair import SHARED, TokenizerPair
 from jumok.errors import TrainingError
-from jumok.images.encoder import GridEncoder, ImageCaptioner, build_captioner
+from jumok.images.encoder import GridEncoder, build_captioner
 from jumok.images.files import Pixels
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images
 from jumok.model_folder import TOKENIZERS, ModelFolder
-from jumok.models.encoder_decoder import HeadWeights
+from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
@@ -44,7 +44,7 @@ class HeldOutImages(NamedTuple):
     references: list[list[str]]
 
 
-class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
+class CaptioningTask(Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]):
     """Learns to caption images; its models are used through a `Captioner`."""
 
     name = "captioning"
@@ -78,11 +78,11 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
             fingerprint=prepared.identity,
         )
 
-    def build(self, recipe: CaptionRecipe, assets: Tokenizer) -> ImageCaptioner:
+    def build(self, recipe: CaptionRecipe, assets: Tokenizer) -> EncoderDecoder:
         """An image encoder, and a decoder for this vocabulary."""
         return build_captioner(recipe.encoder, recipe.decoder, side=recipe.images.size, vocabulary=assets.size)
 
-    def begin(self, model: ImageCaptioner, data: TaskData[CaptionRecipe, Tokenizer], run: RunContext) -> None:
+    def begin(self, model: EncoderDecoder, data: TaskData[CaptionRecipe, Tokenizer], run: RunContext) -> None:
         """Start from pretrained weights of the image encoder where the recipe names some."""
         if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights:
             begin_with_weights(model.encoder.network, model.encoder.config.weights)
@@ -91,7 +91,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         """Caption tokens."""
         return int(batch.target_visible.sum())
 
-    def loss(self, model: ImageCaptioner, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
+    def loss(self, model: EncoderDecoder, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
         """Cross-entropy of the caption tokens."""
         there = batch.to(device)
         return caption_loss(
@@ -102,7 +102,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
             doubly_stochastic=config.doubly_stochastic,
         )
 
-    def width(self, model: ImageCaptioner) -> int:
+    def width(self, model: EncoderDecoder) -> int:
         """That of a region's vector."""
         return model.encoder.width
 
@@ -147,7 +147,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
 
     def describe(self, trained: TrainedCaptioner) -> dict[str, Any]:
         """Encoder, decoder, regions, vocabulary and data."""
-        recipe, (rows, columns) = trained.recipe, trained.model.encoder.grid
+        recipe, (rows, columns) = trained.recipe, trained.encoder.grid
         return {
             "does": self.does,
             "encoder": kind_of(trained.model.encoder, recipe.encoder),
@@ -207,7 +207,7 @@ def held_out_images(recipe: CaptionRecipe, prepared: PreparedImages) -> HeldOutI
 
 
 def caption_loss(
-    model: ImageCaptioner,
+    model: EncoderDecoder,
     batch: ImageBatch,
     tokens: TargetTokens,
     *,

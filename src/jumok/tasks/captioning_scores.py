@@ -74,7 +74,7 @@ def scene_pointing(captioner: Captioner, *, watch: Watch = unwatched) -> Pointin
             attention = captioner.attention(scene.picture(config.size), scene.caption(language))
         except ArgumentError:  # a decoder with a fixed context has no attention
             return None
-        maps.append((scene, attention.mean().view(-1, *captioner.trained.model.encoder.grid).numpy()))
+        maps.append((scene, attention.mean().view(-1, *captioner.trained.encoder.grid).numpy()))
     return pointing(maps, language=language)
 
 

@@ -11,7 +11,7 @@ from jumok.model_folder import check_output_path
 from jumok.settings import nearest
 from jumok.tasks import TRANSLATION, Folders, load_predictor
 from jumok.tasks.results import EvaluationOptions, EvaluationResult
-from jumok.tasks.task import Task
+from jumok.tasks.task import AnyTask
 from jumok.tasks.translation_scores import evaluate_outputs
 
 
@@ -22,7 +22,7 @@ def evaluate(
     name: str = "",
     compare: Mapping[str, str | Path] | None = None,
     device: str = "auto",
-    task: Task[Any, Any] | None = None,
+    task: AnyTask | None = None,
     watch: Watch = unwatched,
     **options: Any,
 ) -> EvaluationResult:

@@ -9,7 +9,7 @@ from torch import Tensor
 from jumok.models.weights import weights_of
 from jumok.tasks import load_trained
 from jumok.tasks.describe import count
-from jumok.tasks.task import Task, in_words
+from jumok.tasks.task import AnyTask, in_words
 from jumok.training.config import TrainingConfig
 from jumok.training.metrics import read_metrics
 from jumok.training.score_names import score_text
@@ -37,7 +37,7 @@ class Inspection(NamedTuple):
         return [*rows, ("files", ""), *((f"  {name}", size_in_words(size)) for name, size in files.items())]
 
 
-def inspect(folder: str | Path, *, task: Task[Any, Any] | None = None) -> Inspection:
+def inspect(folder: str | Path, *, task: AnyTask | None = None) -> Inspection:
     """Describe the model of a folder, checking every file on the way."""
     task, trained = load_trained(folder, task=task)
     tensors = weights_of(trained.model)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
 from jumok.analysis.maps.graph_map import graph_map
@@ -32,7 +32,6 @@ from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import GraphRecipe, GraphTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput, Table, write_outputs
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
-from jumok.training.config import TrainingConfig
 from jumok.training.loss import Loss, smoothed_cross_entropy
 from jumok.training.processes import current_processes
 
@@ -43,6 +42,11 @@ class TrainedGraph(NamedTuple):
     model: GraphAttentionNetwork
     recipe: GraphRecipe
     graph: Graph
+
+    @property
+    def assets(self) -> Graph:
+        """The graph."""
+        return self.graph
 
 
 class NodeClassifier:
@@ -108,7 +112,7 @@ MOST_FACTS, MOST_ARRAY = 2**28, 2**62
 """Bytes of graph.json, which names the nodes; arrays are mapped, not read."""
 
 
-class NodeClassificationTask(Task[GraphRecipe, Graph]):
+class NodeClassificationTask(Task[GraphRecipe, Graph, TrainedGraph, NodeClassifier]):
     """Learns the classes of nodes, or of graphs; its models are used through a `NodeClassifier`."""
 
     name = "node classification"
@@ -152,14 +156,14 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         """Labelled nodes or graphs."""
         return len(batch.items)
 
-    def loss(self, model: nn.Module, batch: GraphBatch, device: torch.device, config: TrainingConfig) -> Loss:
+    def loss(
+        self, model: GraphAttentionNetwork, batch: GraphBatch, device: torch.device, config: GraphTraining
+    ) -> Loss:
         """Cross-entropy of the classes, summed over the items, and for each of them the other parts of the mean loss.
 
         These are the network's penalty, with `consistency` the distance between several passes, and with
         `edge_supervision` the loss of their scores of edges.
         """
-        assert isinstance(model, GraphAttentionNetwork)
-        assert isinstance(config, GraphTraining)
         batch = batch.to(device)
         passes = [predict(model, batch) for _ in range(config.passes if config.consistency else 1)]
         logits, smoothing = [each.logits for each in passes], config.label_smoothing

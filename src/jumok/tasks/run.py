@@ -18,7 +18,7 @@ from jumok.models.memory_check import check_memory
 from jumok.recipe import find_recipe, parse_overrides, parse_recipe, read_tables
 from jumok.settings import Settings, field_types, is_path
 from jumok.tasks import TASKS, task_of
-from jumok.tasks.task import RunContext, Task, TaskData, shown_scores
+from jumok.tasks.task import AnyTask, RunContext, TaskData, shown_scores
 from jumok.training.checkpoint import checkpoints
 from jumok.training.loop import Reason
 from jumok.training.loop import train as run_loop
@@ -42,7 +42,7 @@ class Run:
     stopped: Reason
     """Why training ended: "steps", "minutes", "patience", "interrupted" or "diverged"."""
     state: TrainingState
-    task: Task[Any, Any]
+    task: AnyTask
 
     def commands(self, folder: str = "", *, task_file: str = "FILE") -> tuple[str, ...]:
         """Commands that use the model; `task_file` is the Python file of a task that is not jumok's."""
@@ -58,7 +58,7 @@ def train(
     device: str = "auto",
     report: Report | None = None,
     draw: bool = True,
-    task: Task[Any, Any] | None = None,
+    task: AnyTask | None = None,
 ) -> Run:
     """Train a model by a recipe into the folder `out`, which defaults to runs/NAME-OF-RECIPE.
 
@@ -89,7 +89,7 @@ def prepare_data(
     out: str | Path | None = None,
     device: str = "auto",
     report: Report | None = None,
-    task: Task[Any, Any] | None = None,
+    task: AnyTask | None = None,
 ) -> Path:
     """Prepare the data of a recipe and train nothing; `train` with the same recipe and `out` then uses them.
 
@@ -106,7 +106,7 @@ def prepare_data(
 
 
 def _train(
-    task: Task[Any, Any], recipe: Any, folder: Path, where: torch.device, report: Report, *, resume: bool, draw: bool
+    task: AnyTask, recipe: Any, folder: Path, where: torch.device, report: Report, *, resume: bool, draw: bool
 ) -> Run:
     """Train in this process, together with those that are joined with it."""
     processes, settings = current_processes(), settings_fixed_on_resume(recipe)
@@ -173,12 +173,12 @@ def _what_is_kept(folder: Path) -> str:
     return "nothing is saved yet; the same command starts again"
 
 
-def _how_to_continue(folder: Path, task: Task[Any, Any]) -> str:
+def _how_to_continue(folder: Path, task: AnyTask) -> str:
     own = "" if task in TASKS else " --task FILE"
     return f"continue: jumok train {quote(str(folder))}{own} --resume (in Python resume=True)"
 
 
-def _prepared(task: Task[Any, Any], recipe: Any, run: RunContext) -> TaskData[Any, Any]:
+def _prepared(task: AnyTask, recipe: Any, run: RunContext) -> TaskData[Any, Any]:
     """The data, which the leading process prepares and the others open."""
     ready: list[TaskData[Any, Any]] = []
 
@@ -191,13 +191,13 @@ def _prepared(task: Task[Any, Any], recipe: Any, run: RunContext) -> TaskData[An
 
 
 class _Resolved(NamedTuple):
-    task: Task[Any, Any]
+    task: AnyTask
     recipe: Any
     folder: Path
 
 
 def _resolved(
-    request: Any, overrides: Any, out: str | Path | None, task: Task[Any, Any] | None, report: Report, *, resume: bool
+    request: Any, overrides: Any, out: str | Path | None, task: AnyTask | None, report: Report, *, resume: bool
 ) -> _Resolved:
     """The task, the recipe as its dataclass, and the folder to write."""
     if is_dataclass(request):

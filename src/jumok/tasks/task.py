@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -33,8 +33,34 @@ from jumok.training.objective import BatchSource
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 
+
+class Trained(Protocol):
+    """A trained model and what is needed to use it: a named tuple that begins with these three."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def recipe(self) -> Any: ...
+
+    @property
+    def assets(self) -> Any:
+        """What the model needs besides its weights, such as tokenizers."""
+
+    def _replace(self, *, model: Any) -> Self: ...
+
+
+class Predictor(Protocol):
+    """The object that uses a trained model, such as a Translator."""
+
+    @property
+    def trained(self) -> Trained: ...
+
+
 R = TypeVar("R", bound=Any)
 A = TypeVar("A", bound=Any)
+T = TypeVar("T", bound=Trained)
+P = TypeVar("P", bound=Predictor)
 
 
 class RunContext(NamedTuple):
@@ -66,29 +92,29 @@ class TaskData(Generic[R, A]):
     """What the model needs besides its weights, such as tokenizers."""
     train: BatchSource
     held_out: Any
-    """What `Task.validate` scores a model on; None if there is nothing to validate on."""
+    """What `Task.validate`, which alone reads it, scores a model on; None if there is nothing to validate on."""
     fingerprint: str
     """Identifies the contents of the batches; a resumed run needs the same ones."""
 
 
-class Task(ABC, Generic[R, A]):
+class Task(ABC, Generic[R, A, T, P]):
     """One application of jumok: its recipe, its data, its model, its loss, and the object that uses a trained model.
 
-    A trained model is a named tuple `(model, recipe, assets)` of the class `trained`. The loop in `jumok.training` is
+    Its types are those of its recipe, its assets, its trained models and its predictor. The loop in `jumok.training` is
     given the task itself and asks it for `unit`, `items`, `loss`, `width`, `size` and `halves`.
     """
 
     name: ClassVar[str]
     does: ClassVar[str]
     """What its models do: "translates text"."""
-    recipe: ClassVar[Any]
+    recipe: type[R]
     """A dataclass with one config dataclass per section, [training] among them."""
     own_sections: ClassVar[frozenset[str]]
     """Sections that tell its recipes from those of other tasks."""
     model_sections: ClassVar[tuple[str, ...]]
     """Sections that decide the shapes of the weights."""
-    trained: ClassVar[Any]
-    """A named tuple of a model, its recipe and its assets."""
+    trained: Callable[[Any, R, A], T]
+    """The class of its trained models, called with a model, its recipe and its assets."""
     unit: str = "tok"
     """What progress counts."""
     draws_curve: ClassVar[bool] = True
@@ -145,21 +171,18 @@ class Task(ABC, Generic[R, A]):
         raise TrainingError(f"out of memory with a batch of {self.size(batch)}; use smaller batches or a smaller model")
 
     @abstractmethod
-    def validate(self, trained: Any, held_out: Any) -> dict[str, float]:
+    def validate(self, trained: T, held_out: Any) -> dict[str, float]:
         """The scores of a model, `training.metric` among them."""
 
-    def test(self, predictor: Any, run: RunContext) -> dict[str, float]:
+    def test(self, predictor: P, run: RunContext) -> dict[str, float]:
         """Scores of the final model on test data; most tasks have none."""
         return {}
 
     # Trained models
 
     @abstractmethod
-    def predictor(self, trained: Any, folder: str | Path | None = None) -> Any:
-        """The object that uses a trained model, such as a Translator; `folder` is where the model was read from.
-
-        Its attribute `trained` is the trained model: `jumok.train` and `jumok.evaluate` read it.
-        """
+    def predictor(self, trained: T, folder: str | Path | None = None) -> P:
+        """The object that uses a trained model, such as a Translator; `folder` is where the model was read from."""
 
     def files(self, assets: A) -> dict[str, bytes]:
         """Files of the model folder besides the weights and the recipe, by name."""
@@ -170,14 +193,14 @@ class Task(ABC, Generic[R, A]):
         """The assets of a model folder."""
 
     @abstractmethod
-    def describe(self, trained: Any) -> dict[str, Any]:
+    def describe(self, trained: T) -> dict[str, Any]:
         """Facts about a model, for `jumok inspect` and the page in its folder; "in words" explains some of them."""
 
-    def commands(self, folder: str, trained: Any = None) -> tuple[str, ...]:
+    def commands(self, folder: str, trained: T | None = None) -> tuple[str, ...]:
         """Commands that use a model."""
         return (f"jumok inspect {folder}",)
 
-    def usage(self, folder: str, trained: Any = None, *, file: str = "FILE") -> tuple[str, ...]:
+    def usage(self, folder: str, trained: T | None = None, *, file: str = "FILE") -> tuple[str, ...]:
         """The same commands; those of a task that is not jumok's name its Python file with --task."""
         commands = self.commands(folder, trained)
         if type(self).__module__.startswith("jumok."):
@@ -185,12 +208,12 @@ class Task(ABC, Generic[R, A]):
         parts = (command.partition(" < ") for command in commands)
         return tuple(f"{program} --task {file}{arrow}{input}" for program, arrow, input in parts)
 
-    def difference(self, first: Any, second: Any) -> str:
+    def difference(self, first: T, second: T) -> str:
         """Why the weights of two models cannot be averaged, such as "has another vocabulary than"; "" if they can."""
         return ""
 
     def evaluate(
-        self, predictor: Any, options: EvaluationOptions, *, name: str = "model", watch: Watch = unwatched
+        self, predictor: P, options: EvaluationOptions, *, name: str = "model", watch: Watch = unwatched
     ) -> EvaluationResult:
         """Score a model on test data, for `jumok evaluate`; `name` is what tables call the model."""
         raise ArgumentError(f"there is no test for a model that {self.does}")
@@ -211,7 +234,7 @@ class Task(ABC, Generic[R, A]):
         """Raise an ArgumentError with the reason, what the model does, and what to write."""
         raise ArgumentError(f"{reason}. {given.model} {self.does}; write: jumok look {given.model} {self.map_example}")
 
-    def map(self, predictor: Any, source: str, options: MapOptions) -> MappedOutput:
+    def map(self, predictor: P, source: str, options: MapOptions) -> MappedOutput:
         """The attention of a model for a source given on the command line, for `jumok look`."""
         raise ArgumentError(f"there is no attention map of a model that {self.does}")
 
@@ -233,7 +256,7 @@ class Task(ABC, Generic[R, A]):
 
         return build, [getattr(recipe, name) for name in self.model_sections]
 
-    def load(self, folder: str | Path, *, device: str = "auto") -> Any:
+    def load(self, folder: str | Path, *, device: str = "auto") -> P:
         """The predictor of a model folder, on a GPU if there is one; a ModelError for a model of another task."""
         _, trained = read_trained(folder, lambda tables: self, find_device(device))
         return self.predictor(trained, folder)
@@ -260,7 +283,7 @@ class Task(ABC, Generic[R, A]):
                 f"`jumok inspect {folder}` says what it is for"
             )
 
-    def read(self, folder: ModelFolder, tables: Mapping[str, Any]) -> Any:
+    def read(self, folder: ModelFolder, tables: Mapping[str, Any]) -> T:
         """The trained model of a folder.
 
         Recipe, assets and the header of the weights come first: a model that does not fit them is never built.
@@ -276,13 +299,13 @@ class Task(ABC, Generic[R, A]):
         load_weights(model, weights, path)
         return self.trained(model, recipe, assets)
 
-    def publish(self, folder: str | Path, trained: Any, weights: Path, scores: Mapping[str, Any] | None = None) -> None:
+    def publish(self, folder: str | Path, trained: T, weights: Path, scores: Mapping[str, Any] | None = None) -> None:
         """Publish a model folder whose weights are the file `weights` in it, with everything needed to use them."""
-        files = {RECIPE: write_recipe(trained[1]).encode(), **self.files(trained[2])}
+        files = {RECIPE: write_recipe(trained.recipe).encode(), **self.files(trained.assets)}
         publish(Path(folder), files, self.page(trained, scores or {}), weights)
 
     def save(
-        self, folder: str | Path, trained: Any, *, half: bool = False, scores: Mapping[str, Any] | None = None
+        self, folder: str | Path, trained: T, *, half: bool = False, scores: Mapping[str, Any] | None = None
     ) -> None:
         """Write a model folder, with weights in half precision if asked; replaces a model that was there."""
         folder, weights = Path(folder), weights_of(trained.model)
@@ -292,7 +315,7 @@ class Task(ABC, Generic[R, A]):
         withdraw(folder)
         self.publish(folder, trained, folder / NEW_WEIGHTS, scores)
 
-    def page(self, trained: Any, scores: Mapping[str, Any]) -> str:
+    def page(self, trained: T, scores: Mapping[str, Any]) -> str:
         """The README of a model folder."""
         facts = in_words(self.describe(trained)) | dict(scores)
         use = ", ".join(f"`{command}`" for command in self.usage("THIS_FOLDER", trained))
@@ -306,17 +329,20 @@ class Task(ABC, Generic[R, A]):
     def keep_files(self, folders: Sequence[Path], out: Path, trained: Any) -> None:
         """Take over to the mean of several models what else is useful in their folders; by default nothing."""
 
-    def write_page(self, folder: Path, trained: Any, scores: Mapping[str, Any]) -> None:
+    def write_page(self, folder: Path, trained: T, scores: Mapping[str, Any]) -> None:
         """Write the README of a model folder again, with further scores."""
         write_file(folder / README, self.page(trained, scores).encode())
 
 
+AnyTask: TypeAlias = Task[Any, Any, Any, Any]
+
+
 def read_trained(
-    folder: str | Path, choose: Callable[[Mapping[str, Any]], Task[Any, Any]], device: torch.device | str = "cpu"
-) -> tuple[Task[Any, Any], Any]:
+    folder: str | Path, choose: Callable[[Mapping[str, Any]], Task[R, A, T, P]], device: torch.device | str = "cpu"
+) -> tuple[Task[R, A, T, P], T]:
     """The task that `choose` finds for the tables of a folder's recipe, and its trained model in evaluation mode."""
 
-    def read(opened: ModelFolder) -> tuple[Task[Any, Any], Any]:
+    def read(opened: ModelFolder) -> tuple[Task[R, A, T, P], T]:
         tables = opened.recipe()
         task = choose(tables)
         return task, task.read(opened, tables)

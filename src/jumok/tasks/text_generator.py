@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,9 @@ from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Specials
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ArgumentError, NoOutputError
-from jumok.models.encoder_decoder import HeadWeights
+from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
+from jumok.tasks.recipes import CaptionRecipe, TranslationRecipe
+from jumok.tasks.task import Trained
 from jumok.training.config import TrainingConfig
 
 SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
@@ -25,12 +27,25 @@ SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 Output = TypeVar("Output", bound=Any)
 
 
-class TextGenerator(ABC):
+class TrainedGenerator(Trained, Protocol):
+    """A trained encoder-decoder that writes text."""
+
+    @property
+    def model(self) -> EncoderDecoder: ...
+
+    @property
+    def recipe(self) -> TranslationRecipe | CaptionRecipe: ...
+
+
+T = TypeVar("T", bound=TrainedGenerator)
+
+
+class TextGenerator(ABC, Generic[T]):
     """One loaded model that writes text for sources of one kind."""
 
     reads: ClassVar[Literal["text", "image"]]
 
-    def __init__(self, trained: Any) -> None:
+    def __init__(self, trained: T) -> None:
         self.trained = trained
         self.trained.model.eval()
 
@@ -42,14 +57,12 @@ class TextGenerator(ABC):
     @property
     def decoding(self) -> DecodingConfig:
         """The model's own settings of beam search."""
-        config: DecodingConfig = self.trained.recipe.decoding
-        return config
+        return self.trained.recipe.decoding
 
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        device: torch.device = next(self.trained.model.parameters()).device
-        return device
+        return next(self.trained.model.parameters()).device
 
     @property
     def longest(self) -> int | None:
@@ -118,11 +131,9 @@ class TextGenerator(ABC):
         """The attention of every layer for a source of the smallest size; an ArgumentError if the model has none."""
         model, start, source = self.trained.model, torch.tensor([[BOS]], device=self.device), self.smallest_source()
         if checked_kind(kind) == "encoder":
-            layers: tuple[HeadWeights, ...] = model.encoder.self_attention(*source)
-            return layers
+            return model.encoder.self_attention(*source)
         attention = model.decoder.source_attention if kind == "cross" else model.decoder.self_attention
-        layers = attention(model.encoder(*source), start)
-        return layers
+        return attention(model.encoder(*source), start)
 
     def map_kinds(self) -> tuple[MapKind, ...]:
         """The kinds of attention that the model has."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.scores.word_probabilities import WordProbability
@@ -36,7 +36,8 @@ class Translation:
     """The best translations, best first, if more than one was requested."""
     pieces: tuple[TranslatedPart, ...] = field(default=(), repr=False)
     """The parts that the source was translated in; one unless it was too long."""
-    translator: TextGenerator | None = field(default=None, repr=False)
+    translator: TextGenerator[Any] | None = field(default=None, repr=False)
+    """The `Translator` that wrote it; its class is not named here, because its file imports this one."""
 
     def attention(self, *, words: bool | None = None, kind: MapKind = "cross") -> AttentionMap:
         """The attention of each word of the translation, or of each token with `words=False`.

@@ -33,7 +33,7 @@ from jumok.files import nearest_path
 from jumok.screen import to_screen
 from jumok.tasks.describe import count
 from jumok.tasks.results import LANGUAGES_OF_MODEL, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
-from jumok.tasks.task import Task
+from jumok.tasks.task import AnyTask
 from jumok.tasks.translated_text import Translation
 from jumok.tasks.translator import Translator
 
@@ -160,7 +160,7 @@ def decoding_settings(options: EvaluationOptions) -> dict[str, Any]:
 
 
 def evaluate_translations(
-    task: Task[Any, Any],
+    task: AnyTask,
     first: Callable[[Sequence[str]], System],
     options: EvaluationOptions,
     *,
@@ -208,7 +208,7 @@ def evaluate_translations(
 
 
 def evaluate_outputs(
-    task: Task[Any, Any],
+    task: AnyTask,
     path: Path,
     options: EvaluationOptions,
     *,
@@ -338,7 +338,7 @@ def _composed(lines: Sequence[str], path: str | Path) -> list[str]:
 
 
 def open_system(
-    task: Task[Any, Any],
+    task: AnyTask,
     name: str,
     path: Path,
     sentences: int,

@@ -60,6 +60,11 @@ class TrainedTranslator(NamedTuple):
     """Models that write the same texts in other tokens, and vote with this one."""
 
     @property
+    def assets(self) -> TokenizerPair:
+        """The tokenizers."""
+        return self.tokenizers
+
+    @property
     def positions(self) -> int | None:
         """The number of tokens of a text that the encoder has positions for; None if any number."""
         limit = self.model.encoder.limit
@@ -78,11 +83,10 @@ class TrainedTranslator(NamedTuple):
         return most if self.positions is None else min(most, self.positions)
 
 
-class Translator(TextGenerator):
+class Translator(TextGenerator[TrainedTranslator]):
     """Translates texts with one loaded model: batches of like length, outputs in the order of the inputs."""
 
     reads = "text"
-    trained: TrainedTranslator
 
     def __init__(
         self, trained: TrainedTranslator, *, batch_tokens: int = 4096, folder: str | Path | None = None
