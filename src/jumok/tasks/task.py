@@ -322,11 +322,11 @@ class Task(ABC, Generic[R, A, T, P]):
         lines = [f"- {name}: {value}" for name, value in facts.items()]
         return "\n".join([f"# {self.title(trained)}", "", *lines, "", f"Use it: {use}", ""])
 
-    def title(self, trained: Any) -> str:
+    def title(self, trained: T) -> str:
         """The title of the README of a model folder."""
         return "A model trained with jumok"
 
-    def keep_files(self, folders: Sequence[Path], out: Path, trained: Any) -> None:
+    def keep_files(self, folders: Sequence[Path], out: Path, trained: T) -> None:
         """Take over to the mean of several models what else is useful in their folders; by default nothing."""
 
     def write_page(self, folder: Path, trained: T, scores: Mapping[str, Any]) -> None:
