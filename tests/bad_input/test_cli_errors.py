@@ -33,8 +33,8 @@ def test_outputs_that_cannot_be_kept(reverser, tmp_path):
 @pytest.mark.parametrize(
     ("command", "facts"),
     [
-        ("train", "recipe"),
-        ("compare length", "models"),
+        ("train", "RECIPE"),
+        ("compare length", "MODEL"),
         ("trian", '"trian" … train?'),
         ("compare lenght", '"lenght" … length?'),
         ("translate --bem 3", "--bem; … --beam?"),

@@ -124,7 +124,7 @@ weight = 2
     [
         (["--out", "back.txt"], "must end in .tsv"),
         (["--out", "there.tsv"], "exists already"),
-        (["--out", "back.tsv", "--beam", "3", "--top-k", "2"], "--top-k is for drawing"),
+        (["--out", "back.tsv", "--beam", "3", "--top-k", "2"], "--top-k applies only to sampling"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

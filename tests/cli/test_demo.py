@@ -144,6 +144,25 @@ def test_help_shows_no_type_after_flags(command):
     assert "bool" not in shown
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("inspect", "MODEL"),
+        ("align", "[MODEL]"),
+        ("caption", "MODEL IMAGE..."),
+        ("serve", "[MODEL...]"),
+        ("translate", "[MODEL]... [FILE]"),
+        ("demo", ""),
+    ],
+)
+def test_help_names_arguments_in_capitals_and_repeated_values_by_their_type(command, arguments):
+    shown = commands.well(command, "--help").out
+    usage = next(line for line in shown.splitlines() if "Usage:" in line)
+    assert usage.split() == ["Usage:", "jumok", command, "[OPTIONS]", *arguments.split()]
+    assert "list[" not in shown
+    assert "(auto)" not in shown
+
+
 def test_help_of_every_command_comes_without_importing_torch():
     program = f"""
 import sys

@@ -16,7 +16,7 @@ def average(
     task: TaskFile = None,
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Average the weights of several models into a new one; everything else is taken from the first."""
+    """Average the weights of several models into a new one; everything else comes from the first."""
     library.average.average_models(models, out, task=own_task(task))
     averaged = library.average.without_backups(models)
     if json:

@@ -25,7 +25,7 @@ def import_model(
     ] = None,
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Import a model of another toolkit, such as OPUS-MT, as a model folder."""
+    """Convert a model of another toolkit, such as OPUS-MT, into a model folder."""
     trained = library.convert.import_model(folder, out, source=from_language, target=to_language, tokenizer=tokenizer)
     if json:
         print_json({"folder": str(out), "imported": trained.recipe.data.imported})

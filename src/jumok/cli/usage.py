@@ -140,7 +140,7 @@ def _valid_values(param: Any) -> str | None:
 
 def _name(param: Any) -> str:
     if param.param_type_name == "argument":
-        return f"the argument {param.name}"
+        return f"the argument {(param.metavar or param.name).rstrip('.')}"
     return str(next((name for name in param.opts if name.startswith("--")), param.opts[0]))
 
 
