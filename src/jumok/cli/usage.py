@@ -29,33 +29,30 @@ OPTION_NAMES = {
 """Options and arguments that are not called like those of Python that they stand for."""
 
 
-class Command(TyperCommand):
+class _FlagsWithoutTypes:
     """A command whose help shows no type after flags, because they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The arguments and options."""
-        return _without_flag_types(super().get_params(ctx))
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
 
 
-class CommandGroup(TyperGroup):
+class Command(_FlagsWithoutTypes, TyperCommand):
+    """A command."""
+
+
+class CommandGroup(_FlagsWithoutTypes, TyperGroup):
     """A group of commands that suggests the nearest name for an unknown one."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The arguments and options."""
-        return _without_flag_types(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names, and the words behind it."""
         if args[0] not in self.commands:
             ctx.fail(f"there is no command {_quoted(args[0])}{nearest(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
-
-
-def _without_flag_types(params: list[Any]) -> list[Any]:
-    for param in params:
-        if getattr(param, "is_flag", False):
-            param.metavar = ""
-    return params
 
 
 def usage_line(error: Any) -> str:

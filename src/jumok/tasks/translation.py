@@ -37,7 +37,7 @@ from jumok.tasks.translation_scores import decoding_settings, evaluate_translati
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss, perplexity
-from jumok.training.objective import SEQUENCES, SequenceObjective, cut
+from jumok.training.objective import SEQUENCES, SequenceObjective
 from jumok.training.processes import current_processes
 from jumok.training.step import autocast
 
@@ -520,7 +520,7 @@ def seconds_on_cpu(model: nn.Module, batches: BatchSource, config: TrainingConfi
     per_step = config.accumulate * SEQUENCES.items(batch)
     if 6 * weights * per_step * config.steps < LONG * FASTEST:
         return 0.0
-    piece = cut(batch, 0, min(MEASURED, len(batch.source)))
+    piece = SEQUENCES.cut(batch, 0, min(MEASURED, len(batch.source)))
     with torch.random.fork_rng(devices=[]):
         _pass(model, piece, config)
         began = time.perf_counter()
