@@ -9,14 +9,14 @@ import stat
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape, glob
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any, cast
 
-from jumok.errors import DataError, error_text
+from jumok.errors import ArgumentError, DataError, error_text
 
 MOST_JSON = 2**20
 """Most bytes of a JSON file of metadata, such as checksums."""
@@ -318,6 +318,14 @@ def bare_suffix(path: str | Path) -> str:
     """The suffix before that of a compression: "train.tsv.gz" -> ".tsv"."""
     path = Path(path)
     return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
+
+
+def checked_format(path: str | Path, formats: Sequence[str]) -> str:
+    """The format that a file's ending names, such as "svg"; an ArgumentError if it is none of these."""
+    kind = Path(path).suffix.lstrip(".").lower()
+    if kind not in formats:
+        raise ArgumentError(f"{path} should end in one of .{', .'.join(formats)}")
+    return kind
 
 
 def sync_folder(folder: Path) -> None:

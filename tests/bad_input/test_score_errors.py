@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jumok.analysis.scores.metrics import score_outputs
+from jumok.analysis.scores.metrics import check_scores, score_outputs
 from jumok.errors import ArgumentError
 from support.commands import well, write
 from support.refusals import names, refused, refuses
@@ -15,14 +15,18 @@ from support.refusals import names, refused, refuses
     [
         (["a", "b"], ["a"], ["bleu"], "2 outputs … 1 references"),
         ([], [], ["bleu"], "no outputs"),
-        (["a"], ["a"], ["blue"], "'blue' … bleu, chrf"),
         (["a", 100_000 * "a "], ["a", "a"], ["bleu", "ter"], "line 2 … 100,000 words … ter"),
     ],
-    ids=["lengths", "none", "unknown", "slow"],
+    ids=["lengths", "none", "slow"],
 )
 def test_outputs_that_cannot_be_scored_are_refused(outputs, references, scores, facts):
     with refuses(ArgumentError, facts):
         score_outputs(outputs, references, scores)
+
+
+def test_unknown_scores_are_refused():
+    with refuses(ArgumentError, "'blue' … bleu, chrf"):
+        check_scores(["blue"])
 
 
 def test_a_line_of_600_kb_is_scored_without_ter_which_is_said(tmp_path):

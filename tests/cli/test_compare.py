@@ -96,7 +96,7 @@ def test_speed_times_every_length(reverser, transformer, tmp_path):
         (["length", "m", "--source", "one", "--reference", "one", "--joined", "3"], "nothing to compare on"),
         (["length", "m", "--source", "one", "--reference", "one", "--bands", "ten"], "--bands 'ten' must be whole"),
         (["length", "m", "--source", "one", "--reference", "one", "--metric", "blue"], "'blue' is not a score"),
-        (["length", "m", "--source", "one", "--reference", "one", "--out", "x.gif"], "x.gif must end in one of"),
+        (["length", "m", "--source", "one", "--reference", "one", "--out", "x.gif"], "x.gif should end in one of"),
         (["length", "m", "--source", "one", "--reference", "one"], "there is no model folder or file of outputs m"),
         (["gradient", "m", "n/m", "--source", "one", "--reference", "one"], "the name 'm' is used twice"),
         (["gradient", "m", "--source", "missing", "--reference", "one"], "there is no file missing"),

@@ -67,8 +67,8 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     done = commands.jumok("demo", "--out", tmp_path / "file" / "folder")
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines() == [
-        f"jumok: cannot write into the folder {tmp_path / 'file' / 'folder'} (Not a directory); "
-        "choose another with --out"
+        f"jumok: {tmp_path / 'file'} is a file, not a folder, so {tmp_path / 'file' / 'folder'} cannot be created; "
+        "choose another folder"
     ]
 
 

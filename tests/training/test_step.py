@@ -8,7 +8,7 @@ from jumok.data import Batch
 from jumok.errors import TrainingError
 from jumok.layers import LearnedPositions, TokenEmbedding
 from jumok.training import TrainingConfig
-from jumok.training.objective import SEQUENCES, cut
+from jumok.training.objective import SEQUENCES
 from jumok.training.optimiser import load_moments, make_optimiser, moments, set_rate, trained
 from jumok.training.step import gradients, train_step
 from support.tiny import TinyBatches, TinyModel
@@ -57,7 +57,7 @@ def test_halves_have_all_sentences_and_no_padding_they_do_not_need():
     for half in (first, second):
         assert half.source_visible.any(0).all()
         assert half.target_visible.any(0).all()
-    assert torch.equal(cut(batch, 3, 7).source, second.source)
+    assert torch.equal(SEQUENCES.cut(batch, 3, 7).source, second.source)
     assert sum(int(half.target_visible.sum()) for half in (first, second)) == int(batch.target_visible.sum())
 
 

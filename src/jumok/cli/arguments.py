@@ -249,5 +249,5 @@ def task_or(default: T, path: Path | None, *, models: int = 1) -> T:
 
 def check_picture_kind(kind: str) -> None:
     """Refuse a kind of picture that needs matplotlib before any work is done, if matplotlib is not installed."""
-    if kind.lstrip(".") in ("png", "pdf") and find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", "plot", f"drawing .{kind.lstrip('.')} files")
+    if kind in ("png", "pdf") and find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", "plot", f"drawing .{kind} files")

@@ -25,7 +25,7 @@ from jumok.cli.arguments import (
 from jumok.cli.output import print_json, print_table, say
 from jumok.cli.usage import Command, CommandGroup
 from jumok.devices import find_device
-from jumok.errors import ArgumentError
+from jumok.files import checked_format
 from jumok.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -175,9 +175,8 @@ def speed(
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:
-    if out is not None and out.suffix.lower() not in library.comparison.CHART_KINDS:
-        raise ArgumentError(f"--out {out} must end in one of {', '.join(library.comparison.CHART_KINDS)}")
-    check_picture_kind("" if out is None else out.suffix.lower())
+    if out is not None:
+        check_picture_kind(checked_format(out, library.draw.CHART_FORMATS))
     library.model_folder.check_output_path("--out", out, [*(path for _, path in models), *inputs])
 
 

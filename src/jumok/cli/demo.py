@@ -11,7 +11,8 @@ from typer import Option
 from jumok.cli import library
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
-from jumok.errors import ArgumentError, MissingExtraError
+from jumok.errors import MissingExtraError
+from jumok.files import check_place
 
 if TYPE_CHECKING:
     from jumok.tasks.demo import KernelFit, RegressionDemo, TranslationDemo
@@ -31,7 +32,8 @@ def demo(
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Show kernel regression, a soft database, and two translators: with a fixed context and with attention."""
-    _make_folder(out)
+    check_place(out)
+    out.mkdir(parents=True, exist_ok=True)
     if not quick:
         library.demo.check_folders(out)
     results = _regression(out, json)
@@ -39,18 +41,6 @@ def demo(
         results |= _translation(out, steps, minutes, json)
     if json:
         print_json(results)
-
-
-def _make_folder(out: Path) -> None:
-    """Create the folder, and check that it can be written to before any work is done."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".jumok-can-write"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        reason = error.strerror or error
-        raise ArgumentError(f"cannot write into the folder {out} ({reason}); choose another with --out") from None
 
 
 def _regression(out: Path, json: bool) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from jumok.cli.arguments import (
 )
 from jumok.cli.output import print_json, save_all, say
 from jumok.errors import ArgumentError
-from jumok.files import decode_argument
+from jumok.files import checked_format, decode_argument
 
 if TYPE_CHECKING:
     from jumok.analysis.maps.attention_map import AttentionMap
@@ -80,7 +80,7 @@ def look(
     a graph model, --node shows the attention of a node.
     """
     for path in out or ():
-        check_picture_kind(library.draw.check_format(path.suffix.lstrip(".").lower(), path))
+        check_picture_kind(checked_format(path, library.draw.FORMATS))
         library.model_folder.check_output_path("--out", path, arguments or [])
     model, text, others = _models_and_text(arguments or [])
     own = own_task(task, models=1 + len(others))

@@ -29,12 +29,16 @@ OPTION_NAMES = {
 """Options and arguments that are not called like those of Python that they stand for."""
 
 
-class Command(TyperCommand):
-    """A command whose help names arguments in capitals and shows no type after flags, because they take no value."""
+class _PlainHelp:
+    """Commands whose help shows no type after flags, because they take no value, and plain types after options."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The arguments and options."""
-        return _plain_types(super().get_params(ctx), ctx)
+        return _plain_types(super().get_params(ctx), ctx)  # type: ignore[misc]
+
+
+class Command(_PlainHelp, TyperCommand):
+    """A command whose usage line names arguments in capitals."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words of the usage line: [OPTIONS], then MODEL if it is required and [MODEL] if not."""
@@ -45,12 +49,8 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *shown]
 
 
-class CommandGroup(TyperGroup):
+class CommandGroup(_PlainHelp, TyperGroup):
     """A group of commands that suggests the nearest name for an unknown one."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The arguments and options."""
-        return _plain_types(super().get_params(ctx), ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names, and the words behind it."""

@@ -4,6 +4,7 @@ Every weight keeps its value: the float32 model writes the tokens that ours writ
 become one, as the engine wants them, and positions become a table.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +16,8 @@ from jumok.data import BOS, EOS, PAD, UNK, TokenizerPair
 from jumok.decoding.config import Quantization
 from jumok.errors import ConfigError, ModelError
 from jumok.layers import MultiHeadAttention
-from jumok.layers.positions import sinusoids
-from jumok.layers.transformer import FeedForward
+from jumok.layers.positions import LearnedPositions, sinusoids
+from jumok.layers.transformer import DecoderLayer, EncoderLayer, FeedForward
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.transformer.config import TransformerConfig
 from jumok.models.transformer.decoder import TransformerDecoder
@@ -33,15 +34,17 @@ def why_not(model: EncoderDecoder) -> str | None:
     """Why a model cannot run on CTranslate2; None if it can."""
     encoder, decoder = model.encoder, model.decoder
     for name, part in (("encoder", encoder), ("decoder", decoder)):
-        config = getattr(part, "config", None)
+        config = getattr(part, "config", None)  # a class of the user's own may have none
         if not isinstance(part, TransformerEncoder | TransformerDecoder):
             return f"CTranslate2 runs Transformers only, and the {name} is {getattr(config, 'kind', 'of another kind')}"
         if part.config.positions == "concatenated":
             return f'CTranslate2 has no {name}.positions = "concatenated"'
-    if cast(Any, decoder).config.copy:
+    assert isinstance(encoder, TransformerEncoder)
+    assert isinstance(decoder, TransformerDecoder)
+    if decoder.config.copy:
         return "CTranslate2 has no decoder.copy = true"
-    if (widths := (cast(Any, encoder).config.width, cast(Any, decoder).config.width))[0] != widths[1]:
-        return f"CTranslate2 needs equal widths, but they are {widths[0]} and {widths[1]}"
+    if encoder.width != decoder.width:
+        return f"CTranslate2 needs equal widths, but they are {encoder.width} and {decoder.width}"
     return None
 
 
@@ -59,7 +62,9 @@ def write_model(
     """
     if (reason := why_not(model)) is not None:
         raise ModelError(reason)
-    spec = _specification(model)
+    assert isinstance(model.encoder, TransformerEncoder)
+    assert isinstance(model.decoder, TransformerDecoder)
+    spec = _specification(model.encoder, model.decoder)
     spec.decoder.projection.bias[list(never)] = NEVER
     spec.register_source_vocabulary(tokenizers.source.pieces)
     spec.register_target_vocabulary(tokenizers.target.pieces)
@@ -81,20 +86,19 @@ def specs() -> Any:
     return ctranslate2.specs
 
 
-def _specification(model: EncoderDecoder) -> Any:
+def _specification(encoder: TransformerEncoder, decoder: TransformerDecoder) -> Any:
     """The description of the model, with its weights."""
     module = specs()
-    encoder, decoder = (cast(Any, part) for part in (model.encoder, model.decoder))
     spec = module.TransformerSpec(
         module.transformer_spec.TransformerEncoderSpec(**_options(module, encoder.config)),
         module.transformer_spec.TransformerDecoderSpec(**_options(module, decoder.config)),
     )
     _fill_common(spec.encoder, spec.encoder.embeddings[0], encoder)
     _fill_common(spec.decoder, spec.decoder.embeddings, decoder)
-    for layer, own in zip(spec.encoder.layer, encoder.layers, strict=True):
-        _fill_own(layer.self_attention, own.own, own.around_own.norm)
-        _fill_feed_forward(layer.ffn, own.feed, own.around_feed.norm)
-    for layer, own in zip(spec.decoder.layer, decoder.layers, strict=True):
+    for layer, ours in zip(spec.encoder.layer, cast(Iterable[EncoderLayer], encoder.layers), strict=True):
+        _fill_own(layer.self_attention, ours.own, ours.around_own.norm)
+        _fill_feed_forward(layer.ffn, ours.feed, ours.around_feed.norm)
+    for layer, own in zip(spec.decoder.layer, cast(Iterable[DecoderLayer], decoder.layers), strict=True):
         _fill_own(layer.self_attention, own.own, own.around_own.norm)
         _fill_cross(layer.attention, own.cross, own.around_cross.norm)
         _fill_feed_forward(layer.ffn, own.feed, own.around_feed.norm)
@@ -114,7 +118,7 @@ def _options(module: Any, config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def _fill_common(spec: Any, embeddings: Any, part: Any) -> None:
+def _fill_common(spec: Any, embeddings: Any, part: TransformerEncoder | TransformerDecoder) -> None:
     """Embeddings, positions and the last normalisation of an encoder or a decoder."""
     embedding, config = part.embedding, part.config
     table = embedding.table if embedding.project is None else embedding.project(embedding.table)
@@ -122,7 +126,7 @@ def _fill_common(spec: Any, embeddings: Any, part: Any) -> None:
     spec.scale_embeddings = True
     if config.positions == "added":
         spec.position_encodings.encodings = _array(sinusoids(torch.arange(POSITIONS), config.width))
-    elif config.positions == "learned":
+    elif isinstance(part.tokens.positions, LearnedPositions):
         spec.position_encodings.encodings = _array(part.tokens.positions.table)
     elif hasattr(spec, "position_encodings"):
         del spec.position_encodings  # rotary positions are in the attention

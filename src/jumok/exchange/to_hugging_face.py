@@ -73,9 +73,9 @@ def why_not(trained: TrainedTranslator, *, marian: bool = False) -> str | None:
     for setting in ("width", "norm", "positions", "activation"):
         if getattr(encoder, setting) != getattr(decoder, setting):
             return f"{encoder.shown(setting)} and {decoder.shown(setting)} differ, but transformers has one for both"
-    if getattr(decoder, "copy", False):
+    if decoder.copy:
         return f"no translation model of transformers has {decoder.shown('copy')}"
-    if not getattr(encoder, "sees_end", True):
+    if not encoder.sees_end:
         return "encoder.sees_end = false, but the tokenizer of transformers ends every source with </s>"
     if normaliser.form not in ("none", "nfc") or normaliser.lowercase:
         return "the tokenizer rewrites letters, which MarianTokenizer does not"

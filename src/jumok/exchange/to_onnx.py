@@ -24,9 +24,12 @@ from jumok.models.rnn.encoder import RnnEncoder
 from jumok.models.transformer.config import TransformerConfig
 from jumok.models.transformer.decoder import TransformerDecoder
 from jumok.models.transformer.encoder import TransformerEncoder
+from jumok.tasks.describe import kind_of
 from jumok.tasks.translator import TrainedTranslator
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "model.json"
+
+Step = TransformerStep | RnnStep
 
 
 class Source(NamedTuple):
@@ -46,7 +49,7 @@ def why_not(trained: TrainedTranslator) -> str | None:
     if not isinstance(encoder, TransformerEncoder | RnnEncoder):
         return f"an encoder of this kind ({type(encoder).__name__}) has no ONNX graph"
     if not isinstance(decoder, TransformerDecoder | RnnDecoder):
-        kind = getattr(getattr(decoder, "config", None), "kind", type(decoder).__name__)
+        kind = kind_of(decoder, trained.recipe.decoder)
         return f'decoder.kind = "{kind}" has no ONNX graph; use jumok translate or jumok serve'
     if decoder.config.copy:
         return f"{decoder.config.shown('copy')} has no ONNX graph"
@@ -75,16 +78,16 @@ def export_model(trained: TrainedTranslator, folder: str | Path) -> None:
             file.write(content)
 
 
-def _encoder_graph(trained: TrainedTranslator, step: Any) -> OnnxGraph:
+def _encoder_graph(trained: TrainedTranslator, step: Step) -> OnnxGraph:
     g = OnnxGraph("encoder")
     source, visible = (
         g.input("source", "batch", "source", type="INT64"),
         g.input("visible", "batch", "source", type="BOOL"),
     )
-    if not getattr(trained.recipe.encoder, "sees_end", True):
+    encoder = trained.model.encoder
+    if isinstance(encoder, TransformerEncoder) and not encoder.config.sees_end:
         visible = g("And", visible, g("Not", g("Equal", source, g.weight(torch.tensor(EOS)))))
     bias = g("Where", visible, g.number(0.0), g.number(HIDDEN))
-    encoder = trained.model.encoder
     if isinstance(encoder, TransformerEncoder):
         states, summary = transformer_encoder(g, encoder, source, visible, bias)
     else:
@@ -94,7 +97,7 @@ def _encoder_graph(trained: TrainedTranslator, step: Any) -> OnnxGraph:
     return g
 
 
-def _decoder_graph(step: Any) -> OnnxGraph:
+def _decoder_graph(step: Step) -> OnnxGraph:
     g = OnnxGraph("decoder")
     token = g.input("token", "batch", type="INT64")
     parts = {part: g.input(part, *step.axes(part)) for part in (*step.memory, *step.states)}
@@ -106,7 +109,7 @@ def _decoder_graph(step: Any) -> OnnxGraph:
     return g
 
 
-def _description(trained: TrainedTranslator, step: Any) -> dict[str, Any]:
+def _description(trained: TrainedTranslator, step: Step) -> dict[str, Any]:
     tokenizers, decoding = trained.tokenizers, trained.recipe.decoding
     parts = (trained.recipe.encoder, trained.recipe.decoder)
     limits = [part.limit or POSITIONS for part in parts if isinstance(part, TransformerConfig)]

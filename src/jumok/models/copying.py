@@ -14,7 +14,24 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
-from jumok.models.encoder_decoder import Copied, Encoding
+from jumok.models.encoder_decoder import Copied, Decoder, Encoding, Hidden, LinearOutput
+
+
+class LinearDecoder(Decoder):
+    """A decoder whose output layer is linear; its prediction is mixed with what it copies, if it copies."""
+
+    output: nn.Linear
+
+    def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
+        """Scores of the next token at any positions; log-probabilities if the decoder copies."""
+        scores: Tensor = self.output(hidden.states)
+        return scores if hidden.copied is None else log_mixture(scores, hidden.copied)
+
+    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
+        """What the logits are computed from; None if the decoder copies, which mixes probabilities."""
+        if hidden.copied is not None:
+            return None
+        return LinearOutput(hidden.states, self.output.weight, self.output.bias)
 
 
 class Copying(nn.Module):
@@ -86,7 +103,7 @@ class CopyAttention(nn.Module):
 
 
 def source_tokens(tokens: Int[Tensor, "batch source"] | None) -> Int[Tensor, "batch source"]:
-    """The tokens of a source that has some; an ArgumentError for an image."""
+    """The tokens to copy; an ArgumentError if an encoder of the user's own gives none."""
     if tokens is None:
         raise ArgumentError("this decoder copies source tokens, but the encoding has none; set copy = false")
     return tokens

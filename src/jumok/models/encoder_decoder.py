@@ -336,6 +336,11 @@ class Decoder(nn.Module, ABC):
         return attention
 
 
+def has_own_steps(decoder: Decoder, known: type[Decoder]) -> bool:
+    """Whether the class of a decoder overrides steps of `known`, which a static state of `known` would not take."""
+    return any(getattr(type(decoder), name) is not getattr(known, name) for name in ("start", "advance", "step"))
+
+
 def _last_rows(
     layer: HeadWeights, beam: int, *, heads: list[int] | None = None, rows: slice | list[int] | None = None
 ) -> Float[Tensor, "sentence head beam source"]:

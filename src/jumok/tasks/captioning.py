@@ -13,7 +13,6 @@ from torch import Tensor
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.tokenizer import Tokenizer
 from jumok.data.tokenizer_pair import SHARED, TokenizerPair
-from jumok.errors import TrainingError
 from jumok.images.encoder import GridEncoder, build_captioner
 from jumok.images.files import Pixels
 from jumok.images.resnet import begin_with_weights
@@ -31,6 +30,7 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions,
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.training.loss import Loss, TargetTokens, hidden_loss
+from jumok.training.objective import TargetObjective
 from jumok.training.processes import current_processes
 from jumok.training.validation import held_out_loss
 
@@ -44,7 +44,7 @@ class HeldOutImages(NamedTuple):
     references: list[list[str]]
 
 
-class CaptioningTask(Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]):
+class CaptioningTask(TargetObjective[ImageBatch], Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]):
     """Learns to caption images; its models are used through a `Captioner`."""
 
     name = "captioning"
@@ -54,6 +54,8 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]
     own_sections = frozenset({"images", "augment"})
     model_sections: ClassVar = ("encoder", "decoder")
     trained = TrainedCaptioner
+    row = "image"
+    remedy = "set a smaller images.size"
     map_example = "image.jpg"
     evaluation_options = frozenset(
         {"source", "reference", "metrics", "tokenize", "lowercase", *CAPTIONING_OPTIONS, "save"}
@@ -87,10 +89,6 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]
         if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights:
             begin_with_weights(model.encoder.network, model.encoder.config.weights)
 
-    def items(self, batch: ImageBatch) -> int:
-        """Caption tokens."""
-        return int(batch.target_visible.sum())
-
     def loss(self, model: EncoderDecoder, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
         """Cross-entropy of the caption tokens."""
         there = batch.to(device)
@@ -102,24 +100,17 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]
             doubly_stochastic=config.doubly_stochastic,
         )
 
-    def width(self, model: EncoderDecoder) -> int:
-        """That of a region's vector."""
-        return model.encoder.width
-
     def size(self, batch: ImageBatch) -> str:
         """In images and tokens."""
         count, _, side, _ = batch.images.shape
         return f"{count} images of {side} × {side} pixels, {batch.target_in.shape[1]} tokens long"
 
-    def halves(self, batch: ImageBatch) -> list[ImageBatch]:
-        """Two halves, each padded only as far as its own captions need."""
-        count = len(batch.images)
-        if count < 2:
-            raise TrainingError(
-                f"out of memory with a single image ({self.size(batch)}); train a smaller model, or set a smaller "
-                "images.size"
-            )
-        return [_cut(batch, 0, count // 2), _cut(batch, count // 2, count)]
+    def cut(self, batch: ImageBatch, start: int, end: int) -> ImageBatch:
+        """Some images, with captions padded only as far as their own need."""
+        rows = batch.each(lambda part: part[start:end])
+        longest = int(rows.target_visible.any(0).sum())
+        captions = (part[:, :longest] for part in (rows.target_in, rows.target_out, rows.target_visible))
+        return ImageBatch(rows.images, *captions)
 
     def validate(self, trained: TrainedCaptioner, held_out: HeldOutImages) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of captions by beam search."""
@@ -231,13 +222,6 @@ def unevenness(attention: Sequence[HeadWeights], words: Bool[Tensor, "batch targ
         weights = layer().float().mean(1) * words[..., None]
         per_layer.append(((1 - weights.sum(1)) ** 2).sum())
     return torch.stack(per_layer).mean()
-
-
-def _cut(batch: ImageBatch, start: int, end: int) -> ImageBatch:
-    rows = batch.each(lambda part: part[start:end])
-    longest = int(rows.target_visible.any(0).sum())
-    captions = (part[:, :longest] for part in (rows.target_in, rows.target_out, rows.target_visible))
-    return ImageBatch(rows.images, *captions)
 
 
 def _with_progress(rows: Sequence[Any]) -> Iterable[Any]:

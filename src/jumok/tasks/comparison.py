@@ -15,8 +15,6 @@ from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translation_scores import read_test_set
 from jumok.tasks.translator import TrainedTranslator
 
-CHART_KINDS = (".svg", ".png", ".pdf")
-
 
 def read_joined(source: str, reference: str | None, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
     """A test set whose texts are joined: for each size n, every n consecutive sentences as one text."""

@@ -6,6 +6,14 @@ from torch import nn
 
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.graphs.network import GatConfig
+from jumok.images.encoder import GridEncoderConfig, ImageEncoderConfig
+from jumok.models.config import Tying
+from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.models.rnn.encoder import RnnConfig, RnnEncoderConfig
+from jumok.models.rnn.hard_attention import HardAttentionConfig
+from jumok.models.rnn.transducer import TransducerConfig
+from jumok.models.transformer.config import TransformerConfig
+from jumok.models.transformer.decoder import TransformerDecoderConfig
 
 SCORES = {
     "additive": "additive (Bahdanau's) attention",
@@ -15,15 +23,26 @@ SCORES = {
 PIECES = {"unigram": "pieces of words (unigram)", "bpe": "pieces of words (BPE)", "char": "letters", "word": "words"}
 
 
-def config_in_words(config: Any) -> str:
+PartConfig = TransformerConfig | RnnConfig | ImageEncoderConfig
+"""The settings of an encoder or a decoder."""
+
+
+def config_in_words(config: PartConfig) -> str:
     """An encoder or a decoder of any kind, in a few words."""
-    words = {"transformer": _transformer, "rnn": _rnn, "transducer": _transducer, "hard": _hard}.get(
-        config.kind, _image
-    )(config)
+    if isinstance(config, TransformerConfig):
+        words = _transformer(config)
+    elif isinstance(config, TransducerConfig):
+        words = _transducer(config)
+    elif isinstance(config, HardAttentionConfig):
+        words = _hard(config)
+    elif isinstance(config, RnnConfig):
+        words = _rnn(config)
+    else:
+        words = _image(config)
     return ", ".join(words)
 
 
-def kind_of(part: nn.Module, config: Any) -> str:
+def kind_of(part: nn.Module, config: PartConfig) -> str:
     """The kind of an encoder or decoder; the name of a class of the user's own, which no settings describe."""
     return str(config.kind) if _is_built_in(part) else type(part).__name__
 
@@ -59,7 +78,7 @@ def tokenizer_in_words(config: TokenizerConfig, tokenizer: Tokenizer) -> str:
     return ", ".join(words)
 
 
-def _transformer(config: Any) -> list[str]:
+def _transformer(config: TransformerConfig) -> list[str]:
     positions = {"added": "sinusoidal positions added", "concatenated": "sinusoidal positions concatenated"}
     return [
         f"Transformer, {count(config.layers, 'layer')}",
@@ -68,36 +87,36 @@ def _transformer(config: Any) -> list[str]:
         f"feed-forward {config.hidden} wide",
         positions.get(config.positions, f"{config.positions} positions"),
         f"{config.norm}-norm",
-        *(["copy"] if getattr(config, "copy", False) else []),
+        *(["copy"] if isinstance(config, TransformerDecoderConfig) and config.copy else []),
         *_tied(config),
     ]
 
 
-def _rnn(config: Any) -> list[str]:
-    both = "bidirectional " if getattr(config, "bidirectional", False) else ""
+def _rnn(config: RnnConfig) -> list[str]:
+    both = "bidirectional " if isinstance(config, RnnEncoderConfig) and config.bidirectional else ""
     words = [f"{both}{_cell(config.cell)}, {count(config.layers, 'layer')}", f"{config.width} wide"]
     words.append(f"embeddings {config.embedding} wide")
-    if hasattr(config, "attention"):
+    if isinstance(config, RnnDecoderConfig):
         words.append(SCORES.get(config.attention, f"Luong's attention ({config.attention}, {config.reach})"))
         words += [name.replace("_", " ") for name in ("input_feeding", "coverage", "copy") if getattr(config, name)]
     return [*words, *_tied(config)]
 
 
-def _transducer(config: Any) -> list[str]:
+def _transducer(config: TransducerConfig) -> list[str]:
     words = [f"transducer that edits the source, {_cell(config.cell)}, {count(config.layers, 'layer')}"]
     words += [f"{config.width} wide", f"embeddings {config.embedding} wide"]
     return words + ["copy"] * config.copy
 
 
-def _hard(config: Any) -> list[str]:
+def _hard(config: HardAttentionConfig) -> list[str]:
     kind = "monotonic hard attention" if config.order else "hard attention"
     words = [f"{kind}, {_cell(config.cell)}, {count(config.layers, 'layer')}"]
     words += [f"{config.width} wide", f"embeddings {config.embedding} wide"]
     return words + ["copy"] * config.copy
 
 
-def _image(config: Any) -> list[str]:
-    if config.kind != "grid":
+def _image(config: ImageEncoderConfig) -> list[str]:
+    if not isinstance(config, GridEncoderConfig):
         return [f"{config.kind} of an image", f"{config.width} wide"]
     own = f"residual network of {count(sum(config.blocks), 'block')}, {config.channels} channels and up"
     begun = ["begun with pretrained weights"] if config.weights else []
@@ -108,13 +127,13 @@ def _cell(cell: str) -> str:
     return {"gru": "GRU", "lstm": "LSTM"}.get(cell, "plain RNN")
 
 
-def _tied(config: Any) -> list[str]:
+def _tied(config: PartConfig) -> list[str]:
     tied = {
         "output": "output tied to its embeddings",
         "embeddings": "embeddings shared with the source",
         "all": "embeddings of both sides and output are one table",
     }
-    return [tied[config.tied]] if getattr(config, "tied", "none") in tied else []
+    return [tied[config.tied]] if isinstance(config, Tying) and config.tied in tied else []
 
 
 def count(number: int, noun: str) -> str:

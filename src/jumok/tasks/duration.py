@@ -7,7 +7,7 @@ from torch import nn
 
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.training.config import TrainingConfig
-from jumok.training.objective import SEQUENCES, BatchSource, cut
+from jumok.training.objective import SEQUENCES, BatchSource
 from jumok.training.step import autocast
 
 LONG = 1800.0
@@ -41,7 +41,7 @@ def seconds_on_cpu(model: nn.Module, batches: BatchSource, config: TrainingConfi
     per_step = config.accumulate * SEQUENCES.items(batch)
     if 6 * weights * per_step * config.steps < LONG * FASTEST:
         return 0.0
-    piece = cut(batch, 0, min(MEASURED, len(batch.source)))
+    piece = SEQUENCES.cut(batch, 0, min(MEASURED, len(batch.source)))
     with torch.random.fork_rng(devices=[]):
         _pass(model, piece, config)
         began = time.perf_counter()

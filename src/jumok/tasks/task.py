@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -33,6 +33,8 @@ from jumok.training.objective import BatchSource
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 
+Copied = TypeVar("Copied", bound="Trained")
+
 
 class Trained(Protocol):
     """A trained model and what is needed to use it: a named tuple that begins with these three."""
@@ -47,7 +49,7 @@ class Trained(Protocol):
     def assets(self) -> Any:
         """What the model needs besides its weights, such as tokenizers."""
 
-    def _replace(self, *, model: Any) -> Self: ...
+    def _replace(self: Copied, *, model: Any) -> Copied: ...
 
 
 class Predictor(Protocol):

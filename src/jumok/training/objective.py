@@ -1,6 +1,7 @@
 """What the training loop asks of a task: its batches, how a batch becomes a loss, and how large it is."""
 
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -58,14 +59,46 @@ class Objective(Protocol[B]):
         ...
 
 
-class SequenceObjective:
-    """Cross-entropy of the target tokens of an encoder-decoder."""
+class TargetObjective(ABC, Generic[B]):
+    """What the objectives of encoder-decoders share, whatever the source: they count target tokens."""
 
     unit = "tok"
+    row: ClassVar[str]
+    """What a row of a batch is, such as a sentence."""
+    remedy: ClassVar[str]
+    """What to do besides training a smaller model if a single row does not fit into memory."""
 
-    def items(self, batch: Batch) -> int:
+    def items(self, batch: B) -> int:
         """Target tokens."""
         return int(batch.target_visible.sum())
+
+    def width(self, model: nn.Module) -> int:
+        """That of the encoder's states."""
+        return cast(EncoderDecoder, model).encoder.width
+
+    @abstractmethod
+    def size(self, batch: B) -> str:
+        """The size of a batch in words."""
+
+    @abstractmethod
+    def cut(self, batch: B, start: int, end: int) -> B:
+        """Some rows of a batch, without the padding only the others needed."""
+
+    def halves(self, batch: B) -> list[B]:
+        """Two halves, or a TrainingError that says what to change."""
+        count = len(batch.target_in)
+        if count < 2:
+            raise TrainingError(
+                f"out of memory with a single {self.row} ({self.size(batch)}); train a smaller model, or {self.remedy}"
+            )
+        return [self.cut(batch, 0, count // 2), self.cut(batch, count // 2, count)]
+
+
+class SequenceObjective(TargetObjective[Batch]):
+    """Cross-entropy of the target tokens of an encoder-decoder."""
+
+    row = "sentence"
+    remedy = "leave out the longest sentences with a lower filter.max_length"
 
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens."""
@@ -87,38 +120,23 @@ class SequenceObjective:
         """The weight of the divergence between two passes; 0 for one pass."""
         return 0.0
 
-    def width(self, model: nn.Module) -> int:
-        """That of the encoder's states."""
-        return cast(EncoderDecoder, model).encoder.width
-
     def size(self, batch: Batch) -> str:
         """In sentences and tokens."""
         sentences, source = batch.source.shape
         return f"{sentences} sentences, {source} source and {batch.target_in.shape[1]} target tokens long"
 
-    def halves(self, batch: Batch) -> list[Batch]:
-        """Each half without the padding only the other needed."""
-        count = len(batch.source)
-        if count < 2:
-            raise TrainingError(
-                f"out of memory with a single sentence ({self.size(batch)}); train a smaller model, or leave out the "
-                "longest sentences with a lower filter.max_length"
-            )
-        return [cut(batch, 0, count // 2), cut(batch, count // 2, count)]
-
-
-def cut(batch: Batch, start: int, end: int) -> Batch:
-    """Some sentences of a batch, without the padding only the others needed."""
-    rows = batch.each(lambda part: part[start:end])
-    source, target = (max(int(mask.any(0).sum()), 1) for mask in (rows.source_visible, rows.target_visible))
-    return Batch(
-        rows.source[:, :source],
-        rows.source_visible[:, :source],
-        rows.target_in[:, :target],
-        rows.target_out[:, :target],
-        rows.target_visible[:, :target],
-        None if rows.word_links is None else rows.word_links[:, :target, :source],
-    )
+    def cut(self, batch: Batch, start: int, end: int) -> Batch:
+        """Some sentences of a batch, without the padding only the others needed."""
+        rows = batch.each(lambda part: part[start:end])
+        source, target = (max(int(mask.any(0).sum()), 1) for mask in (rows.source_visible, rows.target_visible))
+        return Batch(
+            rows.source[:, :source],
+            rows.source_visible[:, :source],
+            rows.target_in[:, :target],
+            rows.target_out[:, :target],
+            rows.target_visible[:, :target],
+            None if rows.word_links is None else rows.word_links[:, :target, :source],
+        )
 
 
 SEQUENCES = SequenceObjective()

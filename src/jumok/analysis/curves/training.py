@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_bytes
-from jumok.errors import ArgumentError, DataError
-from jumok.files import atomic_write, parse_json, read_lines
+from jumok.analysis.draw.chart import CHART_FORMATS, Axis, Curve, LineChart, Point, charts_bytes
+from jumok.errors import DataError
+from jumok.files import atomic_write, checked_format, parse_json, read_lines
 from jumok.training.score_names import lower_is_better, score_name, score_unit
-
-PICTURES = ("png", "svg", "pdf")
 
 Series = tuple[list[int], list[float]]
 """Steps, and a value at each."""
@@ -17,9 +15,7 @@ Series = tuple[list[int], list[float]]
 def curve_picture(metrics: str | Path, out: str | Path) -> Path:
     """Draw the metrics.jsonl of a run into `out` (.png, .svg, .pdf), with a chart for the loss and one per score."""
     path = Path(out)
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in PICTURES:
-        raise ArgumentError(f"{path} should end in one of .{', .'.join(PICTURES)}")
+    kind = checked_format(path, CHART_FORMATS)
     picture = charts_bytes(_charts(read_curves(metrics)), kind)
     with atomic_write(path) as file:
         file.write(picture)

@@ -19,6 +19,7 @@ from jumok.analysis.draw.shapes import (
 )
 from jumok.analysis.draw.style import LIGHT_SERIES, cell_width, printable, shortened, wrapped
 
+CHART_FORMATS = ("svg", "png", "pdf")
 WIDTH, HEIGHT, BAR_HEIGHT = 720, 380, 260
 NARROW = 360
 """Width of a chart for a phone; letters keep their size."""

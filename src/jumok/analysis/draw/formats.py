@@ -14,7 +14,7 @@ from jumok.analysis.draw.terminal import terminal_map
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.source_layout import GraphLayout, ImageLayout
 from jumok.errors import ArgumentError
-from jumok.files import atomic_write
+from jumok.files import atomic_write, checked_format
 
 FORMATS = ("png", "svg", "pdf", "html", "json", "txt")
 
@@ -26,18 +26,11 @@ def save(attention: AttentionMap, path: str | Path, *, title: str | None = None,
     with `grid` every layer and head separately; pages and JSON hold all weights. `title` replaces the map's own.
     """
     path = Path(path)
-    kind = check_format(path.suffix.lstrip(".").lower(), path)
+    kind = checked_format(path, FORMATS)
     content = to_bytes(attention if title is None else replace(attention, title=title), kind, grid=grid)
     with atomic_write(path) as file:
         file.write(content)
     return path
-
-
-def check_format(kind: str, path: Path | str) -> str:
-    """Return the format, or raise an ArgumentError if there is no such format."""
-    if kind not in FORMATS:
-        raise ArgumentError(f"{path} should end in one of .{', .'.join(FORMATS)}")
-    return kind
 
 
 def to_bytes(attention: AttentionMap, kind: str, *, grid: bool = False) -> bytes:

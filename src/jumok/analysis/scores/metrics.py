@@ -104,7 +104,6 @@ def count_outputs(
         raise ArgumentError(f"there are {len(outputs)} outputs but {len(references)} references; each needs its own")
     if not outputs:
         raise ArgumentError("there is nothing to score: no outputs")
-    check_scores(names, tokenize)
     outputs = [normalize("NFC", output) for output in outputs]
     wanted = [
         [normalize("NFC", text) for text in ([reference] if isinstance(reference, str) else reference)]
@@ -152,7 +151,7 @@ def _counts(
         return Counts(name, [[score, 1] for score in cider_d(outputs, references)], None, True)
     if name == "meteor":
         return Counts(name, [[meteor(output, wanted), 1] for output, wanted in texts], None, True)
-    count = {"exact_match": _matches, "ser": _mismatches}.get(name, _fewest_errors)
+    count = {"exact_match": _matches, "ser": _mismatches, "wer": _fewest_errors}[name]
     return Counts(name, [count(output, wanted, lowercase) for output, wanted in texts], None, lowercase)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from jumok.errors import ConfigError
@@ -12,8 +12,8 @@ from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import split_states
 from jumok.models.config import Tied, Tying, tied_output, token_table
-from jumok.models.copying import Copying, log_mixture, source_tokens
-from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, LinearOutput, SingleHeadWeights, State
+from jumok.models.copying import Copying, LinearDecoder, source_tokens
+from jumok.models.encoder_decoder import Encoding, Hidden, SingleHeadWeights, State, has_own_steps
 from jumok.models.rnn.attention import (
     BahdanauStep,
     DecoderAttention,
@@ -135,7 +135,7 @@ class RnnState(State):
         return RnnState(self.source.keep(sentences), tokens, hypotheses, self.length)
 
 
-class RnnDecoder(Decoder):
+class RnnDecoder(LinearDecoder):
     """A recurrent decoder over the states of any encoder, `encoder_width` wide.
 
     s(t) = f(s(t-1), y(t-1), c(t)), p(y(t)) = softmax(W tanh(U [s(t); y(t-1); c(t)])), or softmax(W s̃(t)) of Luong's.
@@ -177,17 +177,6 @@ class RnnDecoder(Decoder):
         output = self.look.all_steps(self.recurrence, encoding, words, self._first_state(encoding))
         return self._hidden(output, words, encoding.tokens)
 
-    def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
-        """Scores of the next token at any positions; log-probabilities if the decoder copies."""
-        scores: Tensor = self.output(hidden.states)
-        return scores if hidden.copied is None else log_mixture(scores, hidden.copied)
-
-    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
-        """What the logits are computed from; None if the decoder copies, which mixes probabilities."""
-        if hidden.copied is not None:
-            return None
-        return LinearOutput(hidden.states, self.output.weight, self.output.bias)
-
     def start(self, encoding: Encoding, *, capacity: int) -> RnnState:
         """The state before the first token, with one hypothesis for each sentence; any number of steps may follow."""
         source = self.look.prepare(encoding, self.recurrence.stepper())
@@ -205,10 +194,8 @@ class RnnDecoder(Decoder):
 
     def has_static_state(self) -> bool:
         """Not in training, with overridden steps, or with attention that depends on the number of the step."""
-        names = ("start", "advance", "step")
-        own_steps = any(getattr(type(self), name) is not getattr(RnnDecoder, name) for name in names)
         recorded = self.config.reach != "local-m" and self.config.attention != "monotonic"
-        return recorded and not (self.training or own_steps)
+        return recorded and not (self.training or has_own_steps(self, RnnDecoder))
 
     def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> RecurrentStaticState:
         """The state before the first token."""

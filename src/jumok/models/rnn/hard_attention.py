@@ -21,12 +21,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError
 from jumok.layers import Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import States, split_states
 from jumok.models.config import token_table
-from jumok.models.copying import log_mixture
+from jumok.models.copying import log_mixture, source_tokens
 from jumok.models.encoder_decoder import (
     BeamState,
     Copied,
@@ -149,9 +148,7 @@ class HardAttentionDecoder(Decoder):
         scores = _precise(self.output(readout))
         if self.to_generate is None:
             return scores.log_softmax(-1)
-        if encoding.tokens is None:
-            raise ArgumentError("this decoder copies source tokens, but the encoding has none; set copy = false")
-        tokens = encoding.tokens[:, None, :, None].expand(*scores.shape[:3], 1)
+        tokens = source_tokens(encoding.tokens)[:, None, :, None].expand(*scores.shape[:3], 1)
         generate = _precise(self.to_generate(readout).squeeze(-1))
         return log_mixture(scores, Copied(tokens, torch.ones_like(tokens, dtype=scores.dtype), generate))
 

@@ -16,19 +16,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError
 from jumok.layers import Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import States, split_states
 from jumok.models.config import token_table
-from jumok.models.copying import log_mixture
+from jumok.models.copying import LinearDecoder, source_tokens
 from jumok.models.encoder_decoder import (
     BeamState,
     Copied,
-    Decoder,
     Encoding,
     Hidden,
-    LinearOutput,
     SingleHeadWeights,
     State,
 )
@@ -70,7 +67,7 @@ class TransducerState(BeamState):
     places: Int[Tensor, "sentence beam"]
 
 
-class TransducerDecoder(Decoder):
+class TransducerDecoder(LinearDecoder):
     """Edits the source letter by letter, over the states of any encoder, `encoder_width` wide."""
 
     attends_while_writing = True
@@ -102,21 +99,6 @@ class TransducerDecoder(Decoder):
     def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The same without attention."""
         return self._along(encoding, target_in, self._clamped(encoding, advances(target_in).cumsum(1)))
-
-    def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
-        """Scores of the next edit at any positions; log-probabilities if the decoder copies."""
-        scores: Tensor = self.output(hidden.states)
-        if hidden.copied is None:
-            return scores
-        precise = torch.promote_types(scores.dtype, torch.float32)  # probabilities that add up need it
-        weights, generate = hidden.copied.weights.to(precise), hidden.copied.generate.to(precise)
-        return log_mixture(scores.to(precise), hidden.copied._replace(weights=weights, generate=generate))
-
-    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
-        """What the logits are computed from; None if the decoder copies, which mixes probabilities."""
-        if hidden.copied is not None:
-            return None
-        return LinearOutput(hidden.states, self.output.weight, self.output.bias)
 
     def start(self, encoding: Encoding, *, capacity: int) -> TransducerState:
         """The state before the first edit, at the first letter."""
@@ -166,8 +148,6 @@ class TransducerDecoder(Decoder):
         readout = self.dropout(self.to_readout(torch.cat(features, -1)).tanh())
         if self.to_generate is None:
             return Hidden(readout)
-        if encoding.tokens is None:
-            raise ArgumentError("this decoder copies source letters, but the encoding has none; set copy = false")
-        edits = copying(encoding.tokens.gather(1, places))[..., None]
+        edits = copying(source_tokens(encoding.tokens).gather(1, places))[..., None]
         generate = self.to_generate(readout).squeeze(-1)
         return Hidden(readout, copied=Copied(edits, torch.ones_like(edits, dtype=generate.dtype), generate))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from jumok.errors import ConfigError
@@ -14,8 +14,8 @@ from jumok.layers.gpu import stack
 from jumok.layers.multi_head import keys_values_of
 from jumok.layers.transformer import DecoderLayer
 from jumok.models.config import Tied, Tying, tied_output
-from jumok.models.copying import CopyAttention, CopySource, log_mixture
-from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, LinearOutput, State
+from jumok.models.copying import CopyAttention, CopySource, LinearDecoder
+from jumok.models.encoder_decoder import Encoding, HeadWeights, Hidden, State, has_own_steps
 from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 from jumok.models.transformer.encoder import key_mask
 from jumok.models.transformer.static_state import TransformerStaticState
@@ -73,7 +73,7 @@ class TransformerState(State):
             cache.select(numbers.flatten())
 
 
-class TransformerDecoder(Decoder):
+class TransformerDecoder(LinearDecoder):
     """A Transformer decoder over the states of any encoder, `encoder_width` wide.
 
     `embedding` is a table to share; the decoder makes its own by default.
@@ -144,17 +144,6 @@ class TransformerDecoder(Decoder):
             x, _, cross = block(x, block.memory(encoding.states), visible, own_visible=own_visible)
         return cast(HeadWeights, cross)
 
-    def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
-        """Scores of the next token at any positions; log-probabilities if the decoder copies."""
-        scores: Tensor = self.output(hidden.states)
-        return scores if hidden.copied is None else log_mixture(scores, hidden.copied)
-
-    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
-        """What the logits are computed from; None if the decoder copies, which mixes probabilities."""
-        if hidden.copied is not None:
-            return None
-        return LinearOutput(hidden.states, self.output.weight, self.output.bias)
-
     def start(self, encoding: Encoding, *, capacity: int) -> TransformerState:
         """The state before the first token, with one hypothesis for each sentence; at most `capacity` steps follow."""
         return TransformerState(
@@ -181,8 +170,6 @@ class TransformerDecoder(Decoder):
 
     def has_static_state(self) -> bool:
         """Not in training, and not with overridden steps or replaced modules."""
-        names = ("start", "advance", "step")
-        own_steps = any(getattr(type(self), name) is not getattr(TransformerDecoder, name) for name in names)
         parts = [
             part
             for attention in self.modules()
@@ -190,7 +177,7 @@ class TransformerDecoder(Decoder):
             for part in attention.children()
         ]
         plain = all(type(part) in (nn.Linear, RotaryPositions) for part in parts)
-        return plain and not (self.training or own_steps)
+        return plain and not (self.training or has_own_steps(self, TransformerDecoder))
 
     def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> TransformerStaticState:
         """The state before the first token."""
