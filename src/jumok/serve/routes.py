@@ -103,8 +103,8 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
         job = await service.alternatives_job(body.model, body.beam, body.count, body.tag, languages=languages_of(body))
         service.limits.check_texts([body.text])
         service.limits.check_required(body.prefix, None, [body.text])
-        (found,) = await service.results(request, job, [BegunText(body.text, body.prefix)])
-        return AlternativesAnswer.of(found, body.prefix, job.model)
+        (translations,) = await service.results(request, job, [BegunText(body.text, body.prefix)])
+        return AlternativesAnswer.of(translations, body.prefix, job.model)
 
     @router.post("/beam")
     async def beam(body: TextRequest, request: Request) -> BeamAnswer:
