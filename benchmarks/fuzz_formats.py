@@ -577,8 +577,9 @@ def requests(place: Path) -> Format:
     from starlette.testclient import TestClient
 
     from jumok.serve.app import create_app
+    from jumok.serve.limits import Limits
     from jumok.serve.models import load_models
-    from jumok.serve.service import Limits, Service
+    from jumok.serve.service import Service
 
     service = Service.start(load_models({"tiny": trained()}, device="cpu"), Limits(characters=500))
     client = TestClient(create_app(service), base_url="http://localhost", raise_server_exceptions=True)

@@ -119,6 +119,6 @@ def find_device(name: str) -> "torch.device":
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ArgumentError(f"device = {name!r} was asked for, but PyTorch sees no GPU here")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        there = ", ".join(f"cuda:{index}" for index in range(torch.cuda.device_count()))
-        raise ArgumentError(f"device = {name!r} was asked for, but there are only: {there}")
+        gpus = ", ".join(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+        raise ArgumentError(f"device = {name!r} was asked for, but there are only: {gpus}")
     return device

@@ -50,8 +50,8 @@ class ModelFolder(NamedTuple):
 
     def files(self, names: Iterable[str]) -> dict[str, bytes]:
         """The contents of those of these files that the model has, by name."""
-        there = [name for name in names if (self.path / name).exists() or any(name in of for of in self.checksums)]
-        return {name: self._verified(name, MOST_TOKENIZER_BYTES) for name in there}
+        present = [name for name in names if (self.path / name).exists() or any(name in of for of in self.checksums)]
+        return {name: self._verified(name, MOST_TOKENIZER_BYTES) for name in present}
 
     def header(self) -> WeightsHeader:
         """The names and shapes of the weights; nothing else of them is read."""

@@ -22,8 +22,8 @@ class Doubling:
     def size(self, item):
         return 1 * item
 
-    def split(self, item):
-        return [item]
+    def split(self, item, size):
+        return [(item, size)]
 
     def join(self, item, results):
         return results[0]

@@ -21,8 +21,8 @@ class Upper:
     def size(self, text):
         return len(text.split())
 
-    def split(self, text):
-        return text.split()
+    def split(self, text, size):
+        return [(word, 1) for word in text.split()]
 
     def join(self, text, words):
         return " ".join(words)

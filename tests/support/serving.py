@@ -65,9 +65,10 @@ def serving(
     import uvicorn
 
     from jumok.serve.app import create_app
+    from jumok.serve.limits import Limits
     from jumok.serve.models import load_models
     from jumok.serve.server import listen, server_config
-    from jumok.serve.service import Limits, Service
+    from jumok.serve.service import Service
 
     batching = {name: options.pop(name) for name in ("batch_tokens", "window") if name in options}
     network = {name: options.pop(name) for name in ("connections", "head_seconds", "proxies") if name in options}
@@ -106,8 +107,8 @@ class Blocker:
     def size(self, item: Any) -> int:
         return 1
 
-    def split(self, item: Any) -> list[Any]:
-        return [item]
+    def split(self, item: Any, size: int) -> list[tuple[Any, int]]:
+        return [(item, size)]
 
     def join(self, item: Any, results: list[Any]) -> Any:
         return results[0]

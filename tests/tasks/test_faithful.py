@@ -9,6 +9,7 @@ import jumok
 from jumok.analysis.report.numbers import EvaluationSet, System
 from jumok.data.terms import Terms
 from jumok.decoding import Hypothesis
+from jumok.tasks.part_search import PartSearch
 from jumok.tasks.translation_scores import score_systems
 from jumok.tasks.translator import Translator
 
@@ -18,22 +19,24 @@ def translator() -> Translator:
     return jumok.load(device="cpu")
 
 
-class Given(Translator):
+class Given(PartSearch):
     """Finds the given texts, best first, and remembers how many hypotheses were asked for."""
 
     texts: tuple[str, ...] = ()
     asked: tuple[int, ...] = ()
 
-    def _search(self, jobs, config, n_best, *rest):
+    def _search(self, parts, config, n_best, *rest):
         self.asked += (n_best,)
-        hypotheses = [Hypothesis(self.tokenizer.encode(text)[1:-1], -1.0 - at) for at, text in enumerate(self.texts)]
-        return [hypotheses for _ in jobs]
+        encoded = [self.tokenizers.target.encode(text)[1:-1] for text in self.texts]
+        hypotheses = [Hypothesis(ids, -1.0 - rank) for rank, ids in enumerate(encoded)]
+        return [hypotheses for _ in parts]
 
 
 @pytest.fixture
-def given(translator) -> Given:
-    made = Given(translator.trained)
-    made.texts = ("1월", "1월 %s", "%s %s")
+def given(translator) -> Translator:
+    made = Translator(translator.trained)
+    made.search = Given(made.trained.model, made.trained.tokenizers, made.decoding, made.engines)
+    made.search.texts = ("1월", "1월 %s", "%s %s")
     return made
 
 
@@ -43,7 +46,7 @@ def test_the_best_hypothesis_with_the_same_placeholders_is_taken(given):
     (without,) = given.translate(["January"], placeholders=True)
     assert plain.text == without.text == given.translate(["January {x}"], placeholders=True)[0].text
     assert kept.score == -2.0
-    assert given.asked == (1, given.decoding.beam, 1, given.decoding.beam)
+    assert given.search.asked == (1, given.decoding.beam, 1, given.decoding.beam)
 
 
 def test_a_list_of_the_best_begins_with_those_that_keep_them(given):

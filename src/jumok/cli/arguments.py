@@ -12,7 +12,7 @@ from jumok.cli import library
 from jumok.decoding.config import DecodingConfig, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.screen import to_screen
-from jumok.settings import field_types, is_within, limit_words, limits_of
+from jumok.settings import Settings, field_types, is_within, limit_words, limits_of
 
 if TYPE_CHECKING:
     from jumok.data.pairs import Columns
@@ -22,9 +22,9 @@ T = TypeVar("T")
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 
 
-def decoding_option(setting: str, help: str, *names: str, **further: Any) -> Any:
-    """An option for a setting of [decoding], with the limits that its field declares."""
-    hint = field_types(DecodingConfig)[setting]
+def setting_option(config: type[Settings], setting: str, help: str, *names: str, **further: Any) -> Any:
+    """An option for a setting, with the limits that its field declares."""
+    hint = field_types(config)[setting]
     inclusive = {"at least": "min", "at most": "max"}
     bounds = {inclusive[limit.words]: limit.bound for limit in limits_of(hint) if limit.words in inclusive}
 
@@ -35,6 +35,11 @@ def decoding_option(setting: str, help: str, *names: str, **further: Any) -> Any
         return value
 
     return Option(*names, help=help, callback=check, **bounds | further)
+
+
+def decoding_option(setting: str, help: str, *names: str, **further: Any) -> Any:
+    """An option for a setting of [decoding]."""
+    return setting_option(DecodingConfig, setting, help, *names, **further)
 
 
 Beam = Annotated[

@@ -7,9 +7,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from jumok.cli import library
-from jumok.cli.arguments import Device, TaskFile, decoding_option, model_or_bundled, named_paths, own_task
+from jumok.cli.arguments import Device, TaskFile, model_or_bundled, named_paths, own_task, setting_option
 from jumok.cli.output import say
 from jumok.errors import ArgumentError, MissingExtraError
+from jumok.serve.limits import Limits
 
 
 def serve(
@@ -36,17 +37,27 @@ def serve(
     window: Annotated[
         float, Option(min=0, help="Milliseconds to wait for more requests before starting a batch.")
     ] = 3.0,
-    max_bytes: Annotated[int, Option(min=1, help="Maximum size of a request without an image, in bytes.")] = 1 << 20,
-    max_image_bytes: Annotated[int, Option(min=1, help="Maximum size of an image file, in bytes.")] = 5 << 20,
-    max_texts: Annotated[int, Option(min=1, help="Maximum number of texts in a request.")] = 64,
-    max_characters: Annotated[int, Option(min=1, help="Maximum length of a text, in characters.")] = 5000,
-    max_beam: Annotated[int, decoding_option("beam", "Maximum beam size.")] = 32,
+    max_bytes: Annotated[
+        int, setting_option(Limits, "body_bytes", "Maximum size of a request without an image, in bytes.")
+    ] = Limits.body_bytes,
+    max_image_bytes: Annotated[
+        int, setting_option(Limits, "image_bytes", "Maximum size of an image file, in bytes.")
+    ] = Limits.image_bytes,
+    max_texts: Annotated[int, setting_option(Limits, "texts", "Maximum number of texts in a request.")] = Limits.texts,
+    max_characters: Annotated[
+        int, setting_option(Limits, "characters", "Maximum length of a text, in characters.")
+    ] = Limits.characters,
+    max_beam: Annotated[int, setting_option(Limits, "beam", "Maximum beam size.")] = Limits.beam,
     max_queue: Annotated[
-        int, Option(min=1, help="Maximum number of texts and images that wait; above it, the server answers 503.")
-    ] = 1024,
+        int,
+        setting_option(
+            Limits, "queue", "Maximum number of texts and images that wait; above it, the server answers 503."
+        ),
+    ] = Limits.queue,
     max_seconds: Annotated[
-        float, Option(min=0.001, help="Maximum time for a request, in seconds; after it, the server answers 504.")
-    ] = 30.0,
+        float,
+        setting_option(Limits, "seconds", "Maximum time for a request, in seconds; after it, the server answers 504."),
+    ] = Limits.seconds,
     max_connections: Annotated[
         int, Option(min=1, help="Maximum number of open connections, as far as the limit on open files allows.")
     ] = 1000,
@@ -59,7 +70,7 @@ def serve(
         raise ArgumentError("the API key is empty; give one, or leave out --api-key and JUMOK_API_KEY")
     hosts = [library.guard.checked_host(name) for name in allow_host or ()]
     proxies = [library.guard.checked_proxy(address) for address in trust_proxy or ()]
-    limits = library.service.Limits(
+    limits = Limits(
         body_bytes=max_bytes,
         image_bytes=max_image_bytes,
         texts=max_texts,

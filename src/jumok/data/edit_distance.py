@@ -52,12 +52,12 @@ class EditDistance:
         insertions = [self.insert.get(letter, UNSEEN) for letter in target]
         costs = [[0.0, *np.cumsum(insertions).tolist()]]
         for row, letter in enumerate(source):
-            above, here = costs[-1], [costs[-1][0] + deletions[row]]
+            above, current = costs[-1], [costs[-1][0] + deletions[row]]
             for column, other in enumerate(target):
                 both = above[column] + self.substitute.get((letter, other), UNSEEN)
-                one = min(above[column + 1] + deletions[row], here[column] + insertions[column])
-                here.append(both if both <= one else one)
-            costs.append(here)
+                single = min(above[column + 1] + deletions[row], current[column] + insertions[column])
+                current.append(both if both <= single else single)
+            costs.append(current)
         return self._path(source, target, costs)
 
     def _path(self, source: Sequence[int], target: Sequence[int], costs: list[list[float]]) -> list[Edit]:
@@ -186,12 +186,12 @@ def _prefixes(
     for row in range(rows + 1):
         for column in range(columns + 1):
             if row:
-                here = prefixes[:, row - 1, column] + deletions[:, row - 1]
-                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], here)
+                extended = prefixes[:, row - 1, column] + deletions[:, row - 1]
+                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], extended)
             if column:
-                here = prefixes[:, row, column - 1] + insertions[:, column - 1]
-                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], here)
+                extended = prefixes[:, row, column - 1] + insertions[:, column - 1]
+                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], extended)
             if row and column:
-                here = prefixes[:, row - 1, column - 1] + substitutions[:, row - 1, column - 1]
-                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], here)
+                extended = prefixes[:, row - 1, column - 1] + substitutions[:, row - 1, column - 1]
+                prefixes[:, row, column] = np.logaddexp(prefixes[:, row, column], extended)
     return prefixes

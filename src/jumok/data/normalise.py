@@ -102,13 +102,13 @@ def _to_form(text: str, form: Form) -> str:
 def _independent_runs(text: str, spell: Callable[[str], str]) -> list[list[Letter]]:
     """Cut `text` where spell(a + b) = spell(a) + spell(b), and give each run's spelt characters with their origin."""
     if spell(text) == text:
-        return [[Letter(letter, at, at + 1) for at, letter in enumerate(text)]]
+        return [[Letter(letter, start, start + 1) for start, letter in enumerate(text)]]
     cuts = [0]
-    for at in range(1, len(text)):
-        before, letter = text[cuts[-1] : at], text[at]
+    for cut in range(1, len(text)):
+        before, letter = text[cuts[-1] : cut], text[cut]
         joins = unicodedata.combining(unicodedata.normalize("NFKD", letter)[0])
         if not joins and spell(before + letter) == spell(before) + spell(letter):
-            cuts.append(at)
+            cuts.append(cut)
     ends = [*cuts[1:], len(text)]
     return [
         [Letter(letter, start, end) for letter in spell(text[start:end])] for start, end in zip(cuts, ends, strict=True)

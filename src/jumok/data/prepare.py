@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, fields, replace
+from functools import partial
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,37 +115,16 @@ def prepare(
     tokenizers = tokenizers or _saved_tokenizers(folder, vocabulary)
     if resumed and stores[0].train.exists() and not _are_current(stores, comparison.fingerprint, filters, tokenizers):
         raise ConfigError(mismatch_message(folder, sources, comparison, "data"))
-    if is_given and tokenizers is not None:
+    if is_given or tokenizers is None:
         check_inputs(data)
-        tokenizers.save(folder)
-    if tokenizers is None:
-        check_inputs(data)
-        say("learning the vocabulary")
-        pairs, symbols = _Rereadable(data.training), data.symbols()
-        tokenizers = TokenizerPair.train(pairs, tokenizer, symbols=symbols, fingerprint=vocabulary, say=say)
+        tokenizers = tokenizers or _learn_tokenizers(data, tokenizer, vocabulary, say)
         tokenizers.save(folder)
     fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
-    trains: list[Dataset] = []
-    for store, corpus in zip(stores, data.corpora, strict=True):
-        train = open_dataset(store.train, fingerprint)
-        if train is None:
-            if corpus.copies:
-                say(f"source and target are the same file, {corpus.source}, so the model will learn to copy its input")
-            say(f"tokenising the training text{store.of}")
-            record_sources(folder, sources, comparison.fingerprint)
-            train = _write_train(store.train, corpus, tokenizers, filters, fingerprint, say)
-            for side, name in enumerate(("source", "target")):
-                if message := unknown_message(train, side, name, tokenizers[side], None if is_given else tokenizer):
-                    say(message)
-        trains.append(train)
-    held_out: dict[str, HeldOutPairs] = {}
-    for store, corpus in zip(stores, data.corpora, strict=True):
-        if not corpus.validates:
-            continue
-        valid = open_dataset(store.valid, fingerprint)
-        if valid is None:
-            valid = _write_valid(store.valid, corpus.validation(), tokenizers, filters, fingerprint, say)
-        held_out[store.name] = HeldOutPairs(valid, [Pair(*pair) for pair in valid.note[KEPT_PAIRS]])
+    options = _DatasetOptions(tokenizers, None if is_given else tokenizer, filters, fingerprint, say)
+    record = partial(record_sources, folder, sources, comparison.fingerprint)
+    corpora = list(zip(stores, data.corpora, strict=True))
+    trains = [_training_pairs(store, corpus, options, record) for store, corpus in corpora]
+    held_out = {store.name: _held_out_pairs(store, corpus, options) for store, corpus in corpora if corpus.validates}
     if comparison.missing:
         say(missing_files_message(comparison.missing, folder))
     reports = [FilterReport(**train.note["filter"]) for train in trains]
@@ -172,6 +152,41 @@ def _stores(folder: Path, data: DataConfig) -> list[_Store]:
         _Store(corpus.shown_name, folder / f"mix-{number}.train.store", folder / f"mix-{number}.valid.store")
         for number, corpus in enumerate(data.mix)
     ]
+
+
+class _DatasetOptions(NamedTuple):
+    """What the datasets of all corpora have in common."""
+
+    tokenizers: TokenizerPair
+    learnt: TokenizerConfig | None
+    """The settings with which the tokenizers were learnt from this text; None if they were given."""
+    filters: FilterConfig
+    fingerprint: str
+    say: Callable[[str], None]
+
+
+def _training_pairs(store: _Store, corpus: DataConfig, options: _DatasetOptions, record: Callable[[], None]) -> Dataset:
+    """The training pairs of a corpus; if they are not there yet, `record` is called and they are written."""
+    train = open_dataset(store.train, options.fingerprint)
+    if train is not None:
+        return train
+    if corpus.copies:
+        options.say(f"source and target are the same file, {corpus.source}, so the model will learn to copy its input")
+    options.say(f"tokenising the training text{store.of}")
+    record()
+    train = _write_train(store.train, corpus, options)
+    for side, name in enumerate(("source", "target")):
+        if message := unknown_message(train, side, name, options.tokenizers[side], options.learnt):
+            options.say(message)
+    return train
+
+
+def _held_out_pairs(store: _Store, corpus: DataConfig, options: _DatasetOptions) -> HeldOutPairs:
+    """The validation pairs of a corpus, written if they are not there yet."""
+    valid = open_dataset(store.valid, options.fingerprint)
+    if valid is None:
+        valid = _write_valid(store.valid, corpus.validation(), options)
+    return HeldOutPairs(valid, [Pair(*pair) for pair in valid.note[KEPT_PAIRS]])
 
 
 def train_stores(folder: Path, data: DataConfig) -> list[Path]:
@@ -281,6 +296,14 @@ def _saved_tokenizers(folder: Path, fingerprint: str) -> TokenizerPair | None:
     return saved if saved.source.fingerprint == saved.target.fingerprint == fingerprint else None
 
 
+def _learn_tokenizers(
+    data: DataConfig, config: TokenizerConfig, fingerprint: str, say: Callable[[str], None]
+) -> TokenizerPair:
+    say("learning the vocabulary")
+    pairs, symbols = _Rereadable(data.training), data.symbols()
+    return TokenizerPair.train(pairs, config, symbols=symbols, fingerprint=fingerprint, say=say)
+
+
 class _Rereadable:
     """A stream of pairs that starts again each time it is iterated."""
 
@@ -291,60 +314,49 @@ class _Rereadable:
         return self.start()
 
 
-def _write_train(
-    path: Path,
-    data: DataConfig,
-    tokenizers: TokenizerPair,
-    filters: FilterConfig,
-    fingerprint: str,
-    say: Callable[[str], None],
-) -> Dataset:
+def _write_train(path: Path, data: DataConfig, options: _DatasetOptions) -> Dataset:
     """A row for each pair that passes the filters: source, target and, if there are any, word links as a third side."""
-    pair_filter, note = PairFilter(filters), dict[str, Any]()
+    pair_filter, note = PairFilter(options.filters), dict[str, Any]()
     linked = data.alignments
-    chunks = Chunk.of_linked(data.training_with_links(say=say)) if linked else Chunk.of_pairs(data.training())
+    chunks = Chunk.of_linked(data.training_with_links(say=options.say)) if linked else Chunk.of_pairs(data.training())
 
     def rows(tokenised_chunks: Iterable[TokenisedChunk]) -> Iterator[Sentences]:
         for chunk in tokenised_chunks:
             yield chunk.rows(pair_filter.keeps(chunk.lengths, chunk.hashes, chunk.empty))
         note["filter"] = _checked_report(pair_filter, "learn from")
 
-    size, sides = max(side.size for side in tokenizers), 2
+    size, sides = max(side.size for side in options.tokenizers), 2
     if data.alignments:
         size, sides = max(size, MOST_WORDS), 3
-    with closing(tokenise_chunks(chunks, tokenizers)) as tokenised_chunks:
-        return write_chunks(path, rows(tokenised_chunks), sides=sides, size=size, fingerprint=fingerprint, note=note)
+    with closing(tokenise_chunks(chunks, options.tokenizers)) as tokenised_chunks:
+        return write_chunks(
+            path, rows(tokenised_chunks), sides=sides, size=size, fingerprint=options.fingerprint, note=note
+        )
 
 
-def _write_valid(
-    path: Path,
-    pairs: Iterable[Pair],
-    tokenizers: TokenizerPair,
-    filters: FilterConfig,
-    fingerprint: str,
-    say: Callable[[str], None],
-) -> Dataset:
+def _write_valid(path: Path, pairs: Iterable[Pair], options: _DatasetOptions) -> Dataset:
     """Write a row for each validation pair that is not empty or too long: a very long line would outweigh all others.
 
     The note keeps their text, so that a resumed run translates the same pairs whatever became of the file.
     """
-    pair_filter = PairFilter(FilterConfig(max_length=filters.max_length, duplicates=False))
+    pair_filter = PairFilter(FilterConfig(max_length=options.filters.max_length, duplicates=False))
     kept: list[Pair] = []
     note: dict[str, Any] = {KEPT_PAIRS: kept}
 
     def rows() -> Iterator[Sentences]:
         for texts in Chunk.of_pairs(pairs):
-            chunk = tokenised(texts, tokenizers)
+            chunk = tokenised(texts, options.tokenizers)
             keeps = pair_filter.keeps(chunk.lengths, chunk.hashes, chunk.empty)
             kept.extend(compress(texts.pairs(), keeps.tolist()))
             yield chunk.rows(keeps)
         note["filter"] = _checked_report(pair_filter, "validate on")
 
-    valid = write_chunks(path, rows(), size=max(side.size for side in tokenizers), fingerprint=fingerprint, note=note)
+    size = max(side.size for side in options.tokenizers)
+    valid = write_chunks(path, rows(), size=size, fingerprint=options.fingerprint, note=note)
     if longer := pair_filter.report.dropped["too long"]:
-        say(
+        options.say(
             f"skipped {longer:,} of {pair_filter.report.read:,} validation pairs, which are longer than "
-            f"filter.max_length = {filters.max_length} tokens"
+            f"filter.max_length = {options.filters.max_length} tokens"
         )
     return valid
 

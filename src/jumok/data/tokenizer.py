@@ -460,12 +460,12 @@ class Tokenizer:
         """The id of each piece, and the span [start, end) of the text that it stands for."""
         message = self._processor.encode(text, out_type="serialized_proto")
         pieces = [dict(fields_of(bytes(value))) for field, value in fields_of(message) if field == 2]
-        at, place = {0: 0}, 0  # sentencepiece counts bytes
+        letters, place = {0: 0}, 0  # by the byte where they begin: sentencepiece counts bytes
         for number, letter in enumerate(text, start=1):
             place += len(letter.encode())
-            at[place] = number
+            letters[place] = number
         for piece in pieces:  # fields of a piece: 2 its id, 4 and 5 its span; 0 is left out
-            yield int(piece.get(2, 0)), at[int(piece.get(4, 0))], at[int(piece.get(5, 0))]
+            yield int(piece.get(2, 0)), letters[int(piece.get(4, 0))], letters[int(piece.get(5, 0))]
 
     def knows(self, piece: str) -> bool:
         """Whether a piece is in the vocabulary."""

@@ -59,7 +59,7 @@ def chrf_matrix(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
 
 def _ngram_counts(texts: Sequence[str], size: int) -> Int[np.ndarray, "texts ngrams"]:
     """How often each n-gram of this size occurs in each text."""
-    ngrams = [Counter(text[at : at + size] for at in range(len(text) - size + 1)) for text in texts]
+    ngrams = [Counter(text[start : start + size] for start in range(len(text) - size + 1)) for text in texts]
     columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for each in ngrams for ngram in each))}
     counts = np.zeros((len(texts), len(columns)), np.int64)
     for row, each in enumerate(ngrams):

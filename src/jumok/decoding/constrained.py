@@ -147,10 +147,10 @@ def _best_of_banks(
     size = min(width, candidates.shape[1])
     totals, places, shares = [], [], []
     for bank in range(banks):
-        best, at = candidates.masked_fill(left != bank, -torch.inf).topk(size, dim=1)
+        best, indices = candidates.masked_fill(left != bank, -torch.inf).topk(size, dim=1)
         share = search.widths // search.banks + (search.widths % search.banks if bank == 0 else 0)
         totals.append(best)
-        places.append(at)
+        places.append(indices)
         shares.append(torch.arange(size, device=best.device) < share[:, None])
     total, place, share = torch.cat(totals, 1), torch.cat(places, 1), torch.cat(shares, 1)
     order = (total + SHARE * share).topk(size, dim=1).indices

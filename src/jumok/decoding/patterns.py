@@ -97,19 +97,19 @@ class PatternMaker:
 
     def _prefix(self, text: str, ids: list[int], shortest: bool) -> TextPattern | None:
         """States: the letters written so far, all of them, those and more, something else."""
-        edges = [self._edges(text, at) for at in range(len(text))]
+        edges = [self._edges(text, start) for start in range(len(text))]
         needed = _needed(edges)
         if needed[0] == FORBIDDEN:  # letters written in bytes: only as the tokenizer writes them
-            edges = [{id: at + 1} for at, id in enumerate(ids)]
+            edges = [{id: state + 1} for state, id in enumerate(ids)]
             needed = _needed(edges)
         if not edges:
             return None
         written, anything, dead = len(edges), len(edges) + 1, len(edges) + 2
         after = np.full((dead + 1, len(self.spellings)), dead, np.int16)
         for state, forward in enumerate(edges):
-            for id, there in forward.items():
-                if needed[there] < (needed[state] if shortest else FORBIDDEN):
-                    after[state, id] = there
+            for id, next_state in forward.items():
+                if needed[next_state] < (needed[state] if shortest else FORBIDDEN):
+                    after[state, id] = next_state
         after[written] = np.where(self.joining, dead, anything)
         after[anything] = anything
         states = np.arange(len(after), dtype=np.int16)
@@ -185,7 +185,7 @@ def _needed(edges: Sequence[dict[int, int]]) -> list[int]:
     """The fewest tokens from every state to the end of a prefix."""
     needed = [FORBIDDEN] * len(edges) + [0, 0]
     for state in range(len(edges) - 1, -1, -1):
-        needed[state] = min((1 + needed[there] for there in set(edges[state].values())), default=FORBIDDEN)
+        needed[state] = min((1 + needed[next_state] for next_state in set(edges[state].values())), default=FORBIDDEN)
     return [min(tokens, FORBIDDEN) for tokens in needed]
 
 
@@ -197,7 +197,7 @@ def _least_tokens(after: Int16[np.ndarray, "state token"], met: list[int]) -> In
     usable[[PAD, BOS, EOS, UNK]] = False
     reached = [np.unique(row) for row in after[:, usable]]
     for _ in left:
-        left = np.minimum(left, [1 + left[there].min() for there in reached])
+        left = np.minimum(left, [1 + left[states].min() for states in reached])
     return left
 
 
@@ -210,8 +210,8 @@ def _with_path(
     more = np.repeat(after[:1], len(ids) - 1, 0)
     table = np.concatenate([after, more])
     table[[*open_states, *path[:-1]], ids[0]] = path[0]
-    for state, id, there in zip(path, ids[1:], path[1:], strict=False):
-        table[state, id] = there
+    for state, id, next_state in zip(path, ids[1:], path[1:], strict=False):
+        table[state, id] = next_state
     return table
 
 

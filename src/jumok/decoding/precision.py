@@ -72,7 +72,7 @@ def in_precision(model: Model, dtype: torch.dtype) -> Model:
     if weight.dtype == dtype or is_recorded(model):
         return model
     copy = _copies.get(model)
-    if copy is None or (there := next(copy.parameters())).dtype != dtype or there.device != weight.device:
+    if copy is None or (copied := next(copy.parameters())).dtype != dtype or copied.device != weight.device:
         with torch.inference_mode(False):
             copy = _copies[model] = deepcopy(model).to(dtype).requires_grad_(False).eval()
             for layer in copy.modules():

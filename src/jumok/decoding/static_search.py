@@ -59,10 +59,10 @@ class StaticSearch:
 
     def begin(self, encoding: Encoding, longest: Int[Tensor, " sentence"]) -> None:
         """Start again with other sources, of at most as many sentences and items; further rows are finished."""
-        for there, part in zip(self.encoding, encoding, strict=True):
-            if there is not None and part is not None:
-                there.zero_()
-                there[tuple(map(slice, part.shape))].copy_(part)
+        for buffer, part in zip(self.encoding, encoding, strict=True):
+            if buffer is not None and part is not None:
+                buffer.zero_()
+                buffer[tuple(map(slice, part.shape))].copy_(part)
         self.beams.longest.fill_(-1)
         self.beams.longest[: len(longest)].copy_(longest, non_blocking=True)
         if self.graphs:

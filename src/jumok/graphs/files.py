@@ -130,7 +130,7 @@ def read_node_tables(nodes: str, edges: str) -> RawGraph:
     for number, row in enumerate(rows, start=2):
         if len(row) != len(head):
             raise DataError(f"{nodes}, line {number}: {len(row)} columns, but the header has {len(head)}")
-    column = {name: [row[at] for row in rows] for at, name in enumerate(head)}
+    column = {name: [row[number] for row in rows] for number, name in enumerate(head)}
     names = column.get("id", [])
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(f"{nodes}: two nodes have the id {quoted(twice[0])}")
@@ -139,7 +139,7 @@ def read_node_tables(nodes: str, edges: str) -> RawGraph:
         features=_numbers(nodes, [name for name in head if name not in ("id", "label", "split")], column),
         labels=labels,
         masks=_masks(nodes, column["split"]) if "split" in column else {},
-        edges=_edges(edges, {name: at for at, name in enumerate(names)}, len(rows)),
+        edges=_edges(edges, {name: node for node, name in enumerate(names)}, len(rows)),
         names=names,
         class_names=class_names,
         origin=nodes,
@@ -159,7 +159,7 @@ def _rows(path: str) -> Iterator[list[str]]:
 def _classes(column: list[str]) -> tuple[np.ndarray, list[str]]:
     """Numbers for the names of classes, in their order; an empty cell is a node without label."""
     known = sorted({name for name in column if name}, key=lambda name: (not name.isdigit(), name.zfill(12), name))
-    number = {name: at for at, name in enumerate(known)} | {"": -1}
+    number = {name: label for label, name in enumerate(known)} | {"": -1}
     return np.array([number[name] for name in column], np.int64), known
 
 
@@ -175,7 +175,7 @@ def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.nd
     if not names:
         raise DataError(f"{path} has no features: no column beside id, label and split")
     table = np.empty((len(column[names[0]]), len(names)), np.float32)
-    for at, name in enumerate(names):
+    for feature, name in enumerate(names):
         for row, text in enumerate(column[name]):
             try:
                 value = float(text)
@@ -183,7 +183,7 @@ def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.nd
                 raise DataError(f"{path}, line {row + 2}: {name[:60]} is {quoted(text)}, not a number") from None
             if not abs(value) <= LARGEST:  # NaN is not, either
                 raise DataError(f"{path}, line {row + 2}: {name[:60]} is {text[:60]}, {NOT_FINITE}")
-            table[row, at] = value
+            table[row, feature] = value
     return table
 
 

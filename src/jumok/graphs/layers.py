@@ -323,7 +323,7 @@ class GraphAttentionV2(_GraphLayer):
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         maps = [self.to_source] if self.to_target is self.to_source else [self.to_source, self.to_target]
-        projected = linears(x, *((one.weight, one.bias) for one in maps))
+        projected = linears(x, *((linear.weight, linear.bias) for linear in maps))
         source, target = (projected[at].view(-1, self.heads, self.head_dim) for at in (0, -1))
         scores = partial(self._scores, source, target)
         pair_scores = partial(self._pair_scores, source, target)

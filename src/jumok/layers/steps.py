@@ -82,5 +82,5 @@ def update_ancestry(
     beam, capacity = ancestry.shape[1:]
     ancestry.copy_(ancestry.gather(1, parents[:, :, None].expand(-1, -1, capacity)))
     itself = torch.arange(beam, dtype=ancestry.dtype, device=ancestry.device)[None, :, None]
-    here = positions[:, None, None].expand(-1, beam, 1)
-    ancestry.scatter_(2, here, itself.expand(len(ancestry), -1, 1))
+    slots = positions[:, None, None].expand(-1, beam, 1)
+    ancestry.scatter_(2, slots, itself.expand(len(ancestry), -1, 1))

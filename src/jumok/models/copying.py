@@ -70,8 +70,8 @@ class CopySource(NamedTuple):
 
     def become(self, other: "CopySource") -> None:
         """Copy the values of another source of the same shape in place."""
-        for there, part in zip(self, other, strict=True):
-            there.copy_(part)
+        for buffer, part in zip(self, other, strict=True):
+            buffer.copy_(part)
 
 
 class CopyAttention(nn.Module):

@@ -78,11 +78,11 @@ def near_order(points: Float[Tensor, "point dim"], size: int) -> Int[Tensor, " p
     order = _filled(torch.arange(count, device=points.device), (size << levels) - count, count)[None]
     padded = torch.cat([points, points.new_full((1, dim), torch.inf)])
     for _ in range(levels):
-        here = padded[order]
-        spread = here.masked_fill(here.isinf(), -torch.inf).amax(1) - here.amin(1)
+        blocks = padded[order]
+        spread = blocks.masked_fill(blocks.isinf(), -torch.inf).amax(1) - blocks.amin(1)
         widest = spread.nan_to_num(nan=0).argmax(-1)
-        along = here.gather(-1, widest[:, None, None].expand(-1, here.shape[1], 1)).squeeze(-1)
-        order = order.gather(1, along.argsort(1)).view(-1, here.shape[1] // 2)
+        along = blocks.gather(-1, widest[:, None, None].expand(-1, blocks.shape[1], 1)).squeeze(-1)
+        order = order.gather(1, along.argsort(1)).view(-1, blocks.shape[1] // 2)
     return order.view(-1)
 
 

@@ -20,8 +20,9 @@ from jumok.errors import JumokError
 from jumok.serve.auth import KEY_HEADER, require_key
 from jumok.serve.errors import INTERNAL_ERROR, RequestError, error_response, one_line
 from jumok.serve.guard import BodyMiddleware, HostMiddleware, ResponseMiddleware
+from jumok.serve.limits import Limits
 from jumok.serve.routes import IMAGE_PATHS, attention_routes, server_routes, translation_routes
-from jumok.serve.service import Limits, Service
+from jumok.serve.service import Service
 from jumok.settings import nearest
 
 WEB_FOLDERS: list[str | tuple[str, str]] = [("jumok.serve", "web"), ("jumok.analysis.draw", "web")]

@@ -107,7 +107,7 @@ class Batcher:
 
     def submit(self, job: Job, items: Sequence[Any], client: Hashable = None) -> list[Future[Any]]:
         """Queue all items of a request, or none of them if there is no room or no time."""
-        tickets = [Ticket(job, item, job.size(item) * job.weight) for item in items]
+        tickets = [Ticket(job, item, job.size(item)) for item in items]
         if not tickets:
             return []
         cost = sum(ticket.cost for ticket in tickets)

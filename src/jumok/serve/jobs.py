@@ -80,7 +80,7 @@ class SourceText(NamedTuple):
 
     text: str
     watcher: SearchWatcher | None = None
-    part: int = 0
+    part_number: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,17 @@ class TranslationJob:
         return TranslationJob, self.model.name
 
     def size(self, source: SourceText) -> int:
-        """The number of tokens."""
+        """The number of tokens, the end among them."""
         return self.model.generator.size(self.model.generator.tagged(source.text, self.tag)) + 1
 
-    def split(self, source: SourceText) -> list[SourceText]:
-        """The parts that the model reads at once; an empty text is its own part."""
+    def split(self, source: SourceText, size: int) -> list[tuple[SourceText, int]]:
+        """The parts that the model reads at once, with the tag; a text that is short enough is its own part."""
         generator = self.model.generator
-        parts = generator.parts(generator.tagged(source.text, self.tag)) or [source.text]
-        return [SourceText(text, source.watcher, number) for number, text in enumerate(parts)]
+        tagged = generator.tagged(source.text, self.tag)
+        if size - 1 <= generator.limits().part:
+            return [(source._replace(text=tagged), size)]
+        parts = generator.parts(tagged) or [(source.text, size - 1)]  # none of a text of spaces or tags alone
+        return [(SourceText(text, source.watcher, number), tokens + 1) for number, (text, tokens) in enumerate(parts)]
 
     def join(self, source: SourceText, parts: list[Translation]) -> Translation:
         """The translation of the text."""
@@ -124,11 +127,11 @@ class TranslationJob:
         """The translation of every part."""
         watched = {number: source.watcher for number, source in enumerate(batch) if source.watcher is not None}
         for number, watcher in watched.items():
-            watcher.begin(batch[number].part)
+            watcher.begin(batch[number].part_number)
 
         def watch(number: int, _: int, nodes: list[Node]) -> None:
             if number in watched:
-                watched[number].grow(batch[number].part, nodes)
+                watched[number].grow(batch[number].part_number, nodes)
 
         return self.model.generator.translate(
             [source.text for source in batch],
@@ -136,7 +139,7 @@ class TranslationJob:
             n_best=self.n_best,
             watch=watch if watched else None,
             check=check,
-            prefix=[self.prefix if source.part == 0 else "" for source in batch] if self.prefix else None,
+            prefix=[self.prefix if source.part_number == 0 else "" for source in batch] if self.prefix else None,
             terms=self.terms,
         )
 
@@ -156,9 +159,9 @@ class UnsplitJob:
         """The model and the kind of job."""
         return type(self), self.model.name
 
-    def split(self, item: Any) -> Sequence[Any]:
+    def split(self, item: Any, size: int) -> Sequence[tuple[Any, int]]:
         """The item itself."""
-        return [item]
+        return [(item, size)]
 
     def join(self, item: Any, results: list[Any]) -> Any:
         """The only result."""
@@ -227,7 +230,7 @@ class ForcedOutput(NamedTuple):
     ids: tuple[int, ...]
 
 
-class ReadOutput(NamedTuple):
+class OutputAttention(NamedTuple):
     """The attention of an output and how probable it is."""
 
     attention: AttentionMap
@@ -246,13 +249,13 @@ class AttentionJob(UnsplitJob):
         """The number of tokens of both sides."""
         return self.model.generator.size(output.source) + len(output.ids)
 
-    def __call__(self, batch: list[ForcedOutput], check: CancelCheck) -> list[ReadOutput]:
+    def __call__(self, batch: list[ForcedOutput], check: CancelCheck) -> list[OutputAttention]:
         """The map and the probabilities of every output."""
         generator, outputs = self.model.generator, []
         for source, ids in batch:
             check()
             attention = generator.map_of(source, ids, words=self.words, kind=self.kind)
-            outputs.append(ReadOutput(attention, generator.probabilities_of(source, ids)))
+            outputs.append(OutputAttention(attention, generator.probabilities_of(source, ids)))
         return outputs
 
 

@@ -271,7 +271,7 @@ class AlternativesAnswer(Message):
     def of(cls, translations: Sequence[Translation], prefix: str, model: ServedModel[Any]) -> "AlternativesAnswer":
         """The message for the translations after a prefix."""
         begun = model.generator.tokenizer.decode(model.generator.tokenizer.encode(prefix))
-        found = [
+        alternatives = [
             Alternative(
                 word=next_word(each.text, begun),
                 text=each.text,
@@ -280,7 +280,7 @@ class AlternativesAnswer(Message):
             )
             for each in translations
         ]
-        return cls(model=model.name, prefix=begun, alternatives=found)
+        return cls(model=model.name, prefix=begun, alternatives=alternatives)
 
 
 class CaptionAnswer(Message):

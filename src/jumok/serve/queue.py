@@ -30,10 +30,10 @@ class Job(Hashable, Protocol):
         """What computes it; a unit of cost takes the same time in all jobs of one engine."""
 
     def size(self, item: Any, /) -> int:
-        """The number of tokens of an item or a piece."""
+        """The number of tokens of an item."""
 
-    def split(self, item: Any, /) -> Sequence[Any]:
-        """The pieces of an item, one or more."""
+    def split(self, item: Any, size: int, /) -> Sequence[tuple[Any, int]]:
+        """The pieces of an item of this size, one or more, each with its own size."""
 
     def join(self, item: Any, results: list[Any], /) -> Any:
         """The result of an item from the results of its pieces."""
@@ -48,10 +48,16 @@ class Ticket:
 
     job: Job
     item: Any
-    cost: int
+    size: int
+    """The number of tokens of the item."""
     future: Future[Any] = field(default_factory=Future)
     results: list[Any] = field(default_factory=list)
     """A result for each piece, once the item is split."""
+
+    @property
+    def cost(self) -> int:
+        """The tokens times the cost of each."""
+        return self.size * self.job.weight
 
     @property
     def done(self) -> bool:
@@ -126,14 +132,12 @@ class Submission:
         if ticket.done:
             return
         try:
-            contents = list(self.job.split(ticket.item))
-            sizes = [self.job.size(content) for content in contents]
+            pieces = list(self.job.split(ticket.item, ticket.size))
         except Exception as error:
             ticket.fail(error)
             return
-        ticket.results = [None] * len(contents)
-        pieces = enumerate(zip(contents, sizes, strict=True))
-        self._pieces.extend(WorkPiece(ticket, number, content, size) for number, (content, size) in pieces)
+        ticket.results = [None] * len(pieces)
+        self._pieces.extend(WorkPiece(ticket, number, *piece) for number, piece in enumerate(pieces))
 
 
 class ClientQueues:

@@ -16,7 +16,7 @@ from jumok.serve.jobs import (
     AttentionJob,
     BegunText,
     ForcedOutput,
-    ReadOutput,
+    OutputAttention,
     SearchWatcher,
     SourceText,
     TranslationJob,
@@ -103,8 +103,8 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
         job = await service.alternatives_job(body.model, body.beam, body.count, body.tag, languages=languages_of(body))
         service.limits.check_texts([body.text])
         service.limits.check_required(body.prefix, None, [body.text])
-        (found,) = await service.results(request, job, [BegunText(body.text, body.prefix)])
-        return AlternativesAnswer.of(found, body.prefix, job.model)
+        (translations,) = await service.results(request, job, [BegunText(body.text, body.prefix)])
+        return AlternativesAnswer.of(translations, body.prefix, job.model)
 
     @router.post("/beam")
     async def beam(body: TextRequest, request: Request) -> BeamAnswer:
@@ -157,9 +157,11 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
     async def attention(body: AttentionRequest, request: Request) -> JSONResponse:
         """Return the attention of each word of a translation or caption: that of the model, or a given one."""
         output = await _output(service, body, request)
-        attention, probabilities = output.read
-        shown = attention if body.tokens else replace(attention, tokens=None)
-        return JSONResponse(await run_in_threadpool(attention_answer, output.model, shown, output.text, probabilities))
+        attention, probabilities = output.shown
+        if not body.tokens:
+            attention = replace(attention, tokens=None)
+        answer = await run_in_threadpool(attention_answer, output.model, attention, output.text, probabilities)
+        return JSONResponse(answer)
 
     @router.post("/page", tags=["attention"], response_class=Response, responses={200: HTML})
     async def page(body: PageRequest, request: Request) -> HTMLResponse:
@@ -168,7 +170,7 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
         title = output.text if body.text is None or body.kind == "decoder" else f"{body.text} → {output.text}"
         title = str(body.text) if body.kind == "encoder" else title
         return HTMLResponse(
-            await run_in_threadpool(attention_page, replace(output.read.attention, title=title[:300]), body.language)
+            await run_in_threadpool(attention_page, replace(output.shown.attention, title=title[:300]), body.language)
         )
 
     return router
@@ -227,7 +229,7 @@ class AttendedOutput(NamedTuple):
     """A translation or caption with its attention."""
 
     model: ServedModel[Any]
-    read: ReadOutput
+    shown: OutputAttention
     text: str
 
 
@@ -271,8 +273,8 @@ async def _caption_attention(
 async def _forced_attention(
     service: Service, body: AttentionRequest, request: Request, model: ServedModel[Any], output: ForcedOutput
 ) -> AttendedOutput:
-    (read,) = await service.results(request, AttentionJob(model, body.words, body.kind), [output])
-    return AttendedOutput(model, read, model.generator.tokenizer.decode(output.ids))
+    (shown,) = await service.results(request, AttentionJob(model, body.words, body.kind), [output])
+    return AttendedOutput(model, shown, model.generator.tokenizer.decode(output.ids))
 
 
 def _given_ids(model: ServedModel[Any], body: AttentionRequest) -> tuple[int, ...] | None:

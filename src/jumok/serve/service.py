@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from jumok.data.terms import Terms
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ArgumentError
 from jumok.images.files import Pixels, decode_image, reduced
 from jumok.serve.auth import client_address
 from jumok.serve.batching import Batcher
 from jumok.serve.errors import ClientGoneError, TimeLimitError
 from jumok.serve.jobs import AlternativesJob, CaptionJob, SourceText, TranslationJob
+from jumok.serve.limits import Limits
 from jumok.serve.metrics import ServerMetrics
 from jumok.serve.models import ServedModel, find_model
 from jumok.serve.queue import Job
@@ -27,62 +28,7 @@ from jumok.tasks.translator import Translator
 MAX_IMAGE_SIDE = 1024
 """Larger images are reduced to so many pixels, so that a queue of them fits into memory."""
 
-MOST_REQUIRED = 1000
-"""Characters that a translation may be required to have; the search needs memory for each."""
-
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """The limits of a request."""
-
-    body_bytes: int = 1 << 20
-    """Bytes of a request without an image."""
-    image_bytes: int = 5 << 20
-    """Bytes of an image file."""
-    texts: int = 64
-    """Texts of a request."""
-    characters: int = 5000
-    """Characters of a text."""
-    beam: int = 32
-    """Hypotheses kept at each step."""
-    queue: int = 1024
-    """Texts and images waiting; beyond it, the server answers 503."""
-    seconds: float = 30.0
-    """Time for a request; beyond it, the server answers 504 and drops what still waits."""
-
-    def __post_init__(self) -> None:
-        for limit in fields(self):
-            if not getattr(self, limit.name) > 0:
-                raise ConfigError(f"{limit.name} = {getattr(self, limit.name)} must be greater than 0")
-        if self.texts > self.queue:
-            raise ConfigError(f"`queue={self.queue}` is below `texts={self.texts}`; raise `queue=` or lower `texts=`")
-
-    @property
-    def image_body_bytes(self) -> int:
-        """Bytes of a request with an image, which base64 makes a third larger."""
-        return self.body_bytes + 4 * (self.image_bytes // 3 + 1)
-
-    def check_texts(self, texts: Sequence[str]) -> None:
-        """Raise an ArgumentError for too many texts or too long ones."""
-        if len(texts) > self.texts:
-            raise ArgumentError(f"the request has {len(texts)} texts, but at most {self.texts} are allowed")
-        for number, text in enumerate(texts, start=1):
-            if len(text) > self.characters:
-                raise ArgumentError(
-                    f"text {number} has {len(text)} characters, but at most {self.characters} are allowed"
-                )
-
-    def check_required(self, prefix: str, terms: Terms | None, texts: Sequence[str]) -> None:
-        """Raise an ArgumentError if the prefix and the terms of a text are too long together."""
-        for number, text in enumerate(texts, start=1):
-            letters = len(prefix) + sum(map(len, terms.required(text) if terms else ()))
-            if letters > MOST_REQUIRED:
-                raise ArgumentError(
-                    f"the prefix and the terms of text {number} have {letters} characters, but at most "
-                    f"{MOST_REQUIRED} are allowed"
-                )
 
 
 @dataclass(frozen=True)

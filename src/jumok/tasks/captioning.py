@@ -91,11 +91,11 @@ class CaptioningTask(TargetObjective[ImageBatch], Task[CaptionRecipe, Tokenizer,
 
     def loss(self, model: EncoderDecoder, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
         """Cross-entropy of the caption tokens."""
-        there = batch.to(device)
+        on_device = batch.to(device)
         return caption_loss(
             model,
-            there,
-            TargetTokens.moved(batch, there),
+            on_device,
+            TargetTokens.moved(batch, on_device),
             smoothing=config.label_smoothing,
             doubly_stochastic=config.doubly_stochastic,
         )

@@ -17,10 +17,11 @@ from jumok.files import quoted
 class SourcePart(NamedTuple):
     """A part of a text, to be translated."""
 
-    text: int
-    number: int
-    """Which part of the text it is."""
-    part: str
+    text: str
+    text_number: int
+    """Which of the texts it belongs to."""
+    part_number: int
+    """Which part of that text it is."""
     ids: list[int]
     prefix: str = ""
     """The beginning of its translation."""
@@ -62,7 +63,7 @@ class RequiredText:
         required = terms.required(text)
         written = tuple(term for term in required if self.writes(term))
         left_out = tuple(terms.shown(term) for term in required if term not in written)
-        part = part._replace(prefix="" if part.number else prefix, terms=written, left_out=left_out)
+        part = part._replace(prefix="" if part.part_number else prefix, terms=written, left_out=left_out)
         return part if self.patterns(part, config) else part._replace(prefix="", terms=())
 
     def patterns(self, part: SourcePart, config: DecodingConfig) -> list[TextPattern]:
@@ -75,7 +76,7 @@ class RequiredText:
         if prefix is not None and prefix.tokens > min(longest, (self.limit or longest + 1) - 1):
             raise ArgumentError(
                 f"the prefix {quoted(part.prefix)} has {prefix.tokens} tokens, but an output for "
-                f"{quoted(part.part)} has at most {longest}; shorten it, or raise decoding.max_length and max_ratio"
+                f"{quoted(part.text)} has at most {longest}; shorten it, or raise decoding.max_length and max_ratio"
             )
         return patterns if prefix is None else [prefix, *patterns]
 

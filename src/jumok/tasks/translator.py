@@ -1,9 +1,8 @@
 """A trained translation model: the object behind the command line, evaluation and the server."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -15,39 +14,26 @@ from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.analysis.scores.word_probabilities import OutputProbabilities, output_probabilities
 from jumok.data import EOS, Pair, Tokenizer, TokenizerPair, pad
-from jumok.data.placeholders import keeps_placeholders, placeholders
-from jumok.data.symbols import without_symbols
 from jumok.data.terms import Terms, as_terms
 from jumok.data.tokenizer import known_tags
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
-from jumok.decoding.beam import nodes_of
+from jumok.decoding import DecodingConfig, Hypothesis
 from jumok.decoding.config import with_settings
-from jumok.decoding.consensus import by_expected_chrf, by_mean_reciprocal_rank, total
-from jumok.decoding.constrained import FULL_BANKS
 from jumok.decoding.long_lines import PartLimits, split_text
-from jumok.decoding.precision import search
-from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder, Encoding
 from jumok.tasks.alternatives import MORE, NextWords, next_word
 from jumok.tasks.cpu_engine import CpuEngines
+from jumok.tasks.part_search import CheckCancelled, PartSearch, WatchSteps, part_batches
 from jumok.tasks.recipes import TranslationRecipe
-from jumok.tasks.required_text import RequiredText, SourcePart
-from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
+from jumok.tasks.required_text import SourcePart
+from jumok.tasks.text_generator import TextGenerator, best_outputs
 from jumok.tasks.translated_text import TranslatedPart, Translation
 
 STRETCH = 2
 """A single sentence is not split up to this many times the length a model was trained on, if it has the positions."""
-MOST_CONSTRAINED = 16
-"""Most texts with a prefix or terms that are searched at once; their patterns need memory."""
-
-WatchSteps = Callable[[int, int, list[Node]], None]
-"""Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
 TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
-CheckCancelled = Callable[[], None]
-"""Called during the search, which it stops by raising an error."""
 
 
 class TrainedTranslator(NamedTuple):
@@ -96,8 +82,8 @@ class Translator(TextGenerator[TrainedTranslator]):
         path = None if folder is None else Path(folder)
         self.engines = CpuEngines(trained.model, trained.tokenizers, trained.recipe, path)
         self.voters = [Translator(voter, batch_tokens=batch_tokens) for voter in trained.voters]
-        votes = [voter.required for voter in self.voters]
-        self.required: RequiredText = RequiredText(self.tokenizer, trained.model.decoder.limit, votes)
+        searches = [voter.search for voter in self.voters]
+        self.search: PartSearch = PartSearch(trained.model, trained.tokenizers, self.decoding, self.engines, searches)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -151,26 +137,25 @@ class Translator(TextGenerator[TrainedTranslator]):
         config = self._config(n_best, prefix=prefix, terms=terms, **settings)
         limits = self.limits(settings.get("max_source"))
         tagged = [self.tagged(text, tag) for text in texts]
-        jobs = [
-            self.required.constrained(job, self._text(job), prefixes[number], terms, config)
+        parts = [
+            self.search.required.constrained(part, self.search.text_of(part), prefixes[number], terms, config)
             for number, text in enumerate(tagged)
-            for job in self._jobs(number, text, limits, split, first)
+            for part in self._source_parts(number, text, limits, split, first)
         ]
-        candidates: list[list[Hypothesis]] = [[] for _ in jobs]
-        numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
-        for batch in self._all_batches(jobs, config.samples or config.beam):
-            searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
+        candidates: list[list[Hypothesis]] = [[] for _ in parts]
+        numbers, tokens, done = range(first, first + len(texts)), sum(len(part.ids) for part in parts), 0
+        for batch in part_batches(parts, config.samples or config.beam, tokens=self.batch_tokens):
+            searched = self.search.candidates([parts[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
-                candidates[number] = hypotheses or _refuse(jobs[number].text + first, config)
-            done += sum(len(jobs[number].ids) for number in batch)
+                candidates[number] = hypotheses or _refuse(parts[number].text_number + first, config)
+            done += sum(len(parts[number].ids) for number in batch)
             if tell is not None:
                 tell(numbers, done / tokens)
-        of_text: list[list[int]] = [[] for _ in texts]
-        for number, job in enumerate(jobs):
-            of_text[job.text].append(number)
+        of_text: list[list[tuple[SourcePart, list[Hypothesis]]]] = [[] for _ in texts]
+        for part, hypotheses in zip(parts, candidates, strict=True):
+            of_text[part.text_number].append((part, hypotheses))
         return [
-            self._translation(text, [(jobs[at], candidates[at]) for at in its_own], n_best, config)
-            for text, its_own in zip(texts, of_text, strict=True)
+            self._translation(text, its_parts, n_best, config) for text, its_parts in zip(texts, of_text, strict=True)
         ]
 
     def stream(self, texts: Iterable[str], *, chunk: int = 1024, **settings: Any) -> Iterator[Translation]:
@@ -217,20 +202,20 @@ class Translator(TextGenerator[TrainedTranslator]):
             raise ArgumentError("a transducer writes edits instead of words, so it has no alternatives for a word")
         config = self._config(1, tag=tag, prefix=prefix, **settings)
         source = self._only_part(texts[0], tag, settings.get("max_source"))._replace(prefix=prefix)
-        self.required.patterns(source, config)  # which refuses a prefix that the model cannot write
+        self.search.required.patterns(source, config)  # which refuses a prefix that the model cannot write
         written = self.tokenizer.encode(prefix)[:-1]
         begun, after_space = self.tokenizer.decode(written), not prefix or prefix[-1].isspace()
         next_words, encoding = NextWords(self.tokenizer, after_space=after_space), self._encoding(source.ids)
         words = next_words.likeliest(self.trained.model.decoder, encoding, written, MORE * count)
         start = f"{begun} " if begun and after_space else begun
         starts = [start + word for word in words]
-        found = self.translate([text] * len(words), prefix=starts, tag=tag, check=check, **settings)
-        best = sorted(found, key=lambda translation: -translation.score)
+        continued = self.translate([text] * len(words), prefix=starts, tag=tag, check=check, **settings)
+        best = sorted(continued, key=lambda translation: -translation.score)
         return list({next_word(each.text, begun): each for each in reversed(best)}.values())[::-1][:count]
 
     def _only_part(self, text: str, tag: str | None, max_source: int | None) -> SourcePart:
         """A text that is translated in one part."""
-        parts = list(self._jobs(0, self.tagged(text, tag), self.limits(max_source), True, 1))
+        parts = list(self._source_parts(0, self.tagged(text, tag), self.limits(max_source), True, 1))
         if len(parts) != 1:
             what = f"the text would be translated in {len(parts)} parts" if parts else "the text is empty"
             raise ArgumentError(f"there are no alternatives, because {what}; give one sentence")
@@ -384,7 +369,9 @@ class Translator(TextGenerator[TrainedTranslator]):
             )
         return config
 
-    def _jobs(self, number: int, text: str, limits: PartLimits, split: bool, first: int) -> Iterator[SourcePart]:
+    def _source_parts(
+        self, number: int, text: str, limits: PartLimits, split: bool, first: int
+    ) -> Iterator[SourcePart]:
         parts = self._encoded_parts(text, limits)
         if len(parts) > 1 and not split:
             raise ArgumentError(
@@ -392,15 +379,15 @@ class Translator(TextGenerator[TrainedTranslator]):
                 f"trained on: {text[:40]!r}…; shorten it, raise --max-source (in Python max_source), or have it "
                 "translated in parts, as `jumok translate` does without --no-split"
             )
-        for at, (part, ids) in enumerate(parts):
-            yield SourcePart(number, at, part, ids[1:])
+        for part_number, (part, ids) in enumerate(parts):
+            yield SourcePart(part, number, part_number, ids[1:])
 
-    def parts(self, text: str, limits: PartLimits | None = None) -> list[str]:
-        """The parts of a text that are translated at once, in order; parts of spaces only are left out.
+    def parts(self, text: str) -> list[tuple[str, int]]:
+        """The parts of a text that are translated at once, in order, each with its number of tokens.
 
-        Every part begins with the tags and other symbols that the text begins with.
+        Parts of spaces only are left out. Every part begins with the tags and other symbols that the text begins with.
         """
-        return [part for part, _ in self._encoded_parts(text, limits or self.limits())]
+        return [(part, len(ids) - 2) for part, ids in self._encoded_parts(text, self.limits())]
 
     def _encoded_parts(self, text: str, limits: PartLimits) -> list[tuple[str, list[int]]]:
         """The parts with their tokens, the beginning and the end among them."""
@@ -411,163 +398,6 @@ class Translator(TextGenerator[TrainedTranslator]):
         pieces = split_text(text[len(first) :], limits, lambda part: len(encode(first + part)) - 2)
         parts = [(first + part, encode(first + part)) for part in pieces if part.strip()]
         return [(part, ids) for part, ids in parts if len(ids) > len(encode(first))]
-
-    def _all_batches(self, jobs: Sequence[SourcePart], beam: int) -> Iterator[list[int]]:
-        """Batches of the numbers of jobs; those with a prefix or terms are apart, so that they change no other."""
-        plain = [number for number, job in enumerate(jobs) if not job.is_constrained]
-        yield from self._batches(jobs, plain, beam)
-        constrained = [number for number, job in enumerate(jobs) if job.is_constrained]
-        yield from self._batches(jobs, constrained, beam * FULL_BANKS, most=MOST_CONSTRAINED)
-
-    def _batches(
-        self, jobs: Sequence[SourcePart], numbers: Sequence[int], beam: int, most: int | None = None
-    ) -> Iterator[list[int]]:
-        """Numbers of jobs of like length, as many as the token budget allows with every hypothesis counted."""
-        batch: list[int] = []
-        for number in sorted(numbers, key=lambda at: -len(jobs[at].ids)):
-            tokens = (len(batch) + 1) * len(jobs[batch[0]].ids) * beam if batch else 0
-            if tokens > self.batch_tokens * 5 or len(batch) == most:
-                yield batch
-                batch = []
-            batch.append(number)
-        if batch:
-            yield batch
-
-    def _candidates(
-        self,
-        jobs: Sequence[SourcePart],
-        config: DecodingConfig,
-        n_best: int,
-        watch: WatchSteps | None,
-        check: CheckCancelled | None,
-        first: int,
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
-        chooses = config.mbr or (config.placeholders and any(map(placeholders, map(self._text, jobs))))
-        if config.samples:
-            candidates = self._sample(jobs, config, check, first)
-        else:
-            candidates = self._search(jobs, config, config.beam if chooses or self.voters else n_best, watch, check)
-        if self.voters:
-            candidates = self._voted(jobs, candidates, config, check)
-        if config.mbr:
-            candidates = [self._by_risk(hypotheses, config) for hypotheses in candidates]
-        if config.placeholders:
-            candidates = [
-                self._faithful_first(self._text(job), of_job) for job, of_job in zip(jobs, candidates, strict=True)
-            ]
-        return candidates
-
-    def _text(self, job: SourcePart) -> str:
-        """A part without tags and features, which no translation repeats."""
-        return without_symbols(job.part, self.trained.tokenizers.source.symbols.all)
-
-    def _voted(
-        self,
-        jobs: Sequence[SourcePart],
-        own: list[list[Hypothesis]],
-        config: DecodingConfig,
-        check: CheckCancelled | None,
-    ) -> list[list[Hypothesis]]:
-        """The outputs of all models for every part, in the tokens of the first; a score is the logarithm of the votes.
-
-        Every model may write as many tokens as its own recipe says: there are more edits than letters.
-        """
-        lists = [[self._texts(hypotheses) for hypotheses in own]]
-        for voter in self.voters:
-            source = voter.trained.tokenizers.source
-            theirs = [job._replace(ids=source.encode(job.part)[1:]) for job in jobs]
-            longest = replace(config, max_length=max(config.max_length, voter.decoding.max_length))
-            lists.append(
-                [voter._texts(hypotheses) for hypotheses in voter._search(theirs, longest, config.beam, None, check)]
-            )
-        return [
-            [Hypothesis(self._ids(job, text), math.log(votes)) for text, votes in by_mean_reciprocal_rank(ballots)]
-            for job, *ballots in zip(jobs, *lists, strict=True)
-        ]
-
-    def _ids(self, job: SourcePart, text: str) -> list[int]:
-        """The tokens of a text that was written for a part."""
-        return self.trained.tokenizers.encode(Pair(job.part, text))[1][1:-1]
-
-    def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
-        """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
-        texts = self._texts(hypotheses)
-        logits = [0.0 if config.samples else total(hypothesis, config.length_penalty) for hypothesis in hypotheses]
-        ranked = by_expected_chrf(texts, logits)
-        return [hypotheses[number]._replace(expected_chrf=expected) for number, expected in ranked]
-
-    def _texts(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
-        return [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
-
-    def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-        """The hypotheses that have the placeholders of their source, in their order, then the others."""
-        decode = self.tokenizer.decode
-        return sorted(hypotheses, key=lambda hypothesis: not keeps_placeholders(source, decode(hypothesis.ids)))
-
-    @torch.no_grad()
-    def _sample(
-        self, jobs: Sequence[SourcePart], config: DecodingConfig, check: CheckCancelled | None, first: int
-    ) -> list[list[Hypothesis]]:
-        model = self.trained.model
-        source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
-        lines = [(job.text + first, job.number) for job in jobs]
-        encoding, constraints = model.encoder(source, visible), self.required.constraints(jobs, config, self.device)
-        return sample_outputs(model.decoder, encoding, self._specials, config, lines, check, constraints)
-
-    @property
-    def _specials(self) -> Specials:
-        """Where outputs begin and end: in models of several languages, after the language."""
-        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
-
-    @torch.no_grad()
-    def _search(
-        self,
-        jobs: Sequence[SourcePart],
-        config: DecodingConfig,
-        n_best: int,
-        watch: WatchSteps | None,
-        check: CheckCancelled | None,
-    ) -> list[list[Hypothesis]]:
-        if check is not None:
-            check()
-        results: list[list[Hypothesis] | None] = [None] * len(jobs)
-        is_ours = watch is not None or any(job.is_constrained for job in jobs)
-        if (engine := self.engines.ctranslate2(config, n_best, watched=is_ours)) is not None:
-            results = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
-        left = [number for number, hypotheses in enumerate(results) if hypotheses is None]
-        own = iter(self._own_search([jobs[number] for number in left], config, n_best, watch, check) if left else [])
-        return [next(own) if hypotheses is None else hypotheses for hypotheses in results]
-
-    def _own_search(
-        self,
-        jobs: Sequence[SourcePart],
-        config: DecodingConfig,
-        n_best: int,
-        watch: WatchSteps | None,
-        check: CheckCancelled | None,
-    ) -> list[list[Hypothesis]]:
-        model = self.trained.model
-        source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
-        wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        constraints = self.required.constraints(jobs, config, self.device)
-        is_ours = watch is not None or constraints is not None
-        short = self.engines.recurrent(config, [job.ids for job in jobs], watched=is_ours)
-        if short is not None:
-            decoder, kept = short
-            encoding = model.encoder(source, visible)
-            results = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
-            return results if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in results]
-        return search(
-            model,
-            (source, visible),
-            self._specials,
-            config,
-            n_best=wanted,
-            observe=None if watch is None else partial(_tell_steps, jobs, watch),
-            check=check,
-            constraints=constraints,
-        )
 
     def _translation(
         self, text: str, parts: list[tuple[SourcePart, list[Hypothesis]]], n_best: int, config: DecodingConfig
@@ -589,7 +419,7 @@ class Translator(TextGenerator[TrainedTranslator]):
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
         expected = [hypothesis.expected_chrf for _, hypothesis in parts if hypothesis.expected_chrf is not None]
         pieces = tuple(
-            TranslatedPart(job.part, tuple(output.ids), tuple(job.ids[:-1]), job.left_out) for job, output in parts
+            TranslatedPart(part.text, tuple(output.ids), tuple(part.ids[:-1]), part.left_out) for part, output in parts
         )
         chrf = sum(expected) / len(expected) if expected else None
         return Translation(text, words, score, chrf, pieces=pieces, translator=self)
@@ -623,16 +453,6 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     texts = _checked(texts)
     while group := list(islice(texts, size)):
         yield group
-
-
-def _tell_steps(jobs: Sequence[SourcePart], watch: WatchSteps, survivors: Survivors) -> None:
-    for sentence, nodes in nodes_of(survivors):
-        watch(jobs[sentence].text, jobs[sentence].number, nodes)
-
-
-def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:
-    """Hypotheses over a shortlist, with the ids of the whole vocabulary."""
-    return [Hypothesis([ids[at] for at in hypothesis.ids], hypothesis.score) for hypothesis in hypotheses]
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

@@ -44,9 +44,9 @@ class StepGraph(NamedTuple):
 
     def replay(self, batch: tuple[Tensor | None, ...], tokens: int) -> Float[Tensor, " number"]:
         """Run the step on another batch of the same shape."""
-        for there, part in zip(self.inputs, batch, strict=True):
-            if there is not None:
-                there.copy_(part, non_blocking=True)  # type: ignore[arg-type]
+        for buffer, part in zip(self.inputs, batch, strict=True):
+            if buffer is not None:
+                buffer.copy_(part, non_blocking=True)  # type: ignore[arg-type]
         self.tokens.fill_(max(tokens, 1))
         self.graph.replay()
         return self.outcome.clone()  # the next replay writes into it

@@ -127,10 +127,10 @@ class TargetTokens(NamedTuple):
         return cls(None, batch.target_out.flatten(), batch.target_visible.flatten())
 
     @classmethod
-    def moved(cls, batch: TargetBatch, there: TargetBatch) -> "TargetTokens":
-        """The form that suits the device: of `batch`, which may still be on the CPU, and of the same batch `there`."""
-        device = there.target_out.device
-        return cls.padded(there) if device.type == "cuda" else cls.of(batch).to(device)
+    def moved(cls, batch: TargetBatch, on_device: TargetBatch) -> "TargetTokens":
+        """The form that suits the device that a batch was moved to; `batch` itself may still be on the CPU."""
+        device = on_device.target_out.device
+        return cls.padded(on_device) if device.type == "cuda" else cls.of(batch).to(device)
 
     def twice(self, positions: int) -> "TargetTokens":
         """The tokens of a batch of this many positions, and those of the same batch after it."""

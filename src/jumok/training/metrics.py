@@ -187,7 +187,7 @@ class Recorder:
 
     def sums(self) -> list[float]:
         """What a checkpoint saves to resume in the middle of a line."""
-        return self._sums.values
+        return self._sums.flush()
 
     def close(self) -> None:
         """Finish the file."""

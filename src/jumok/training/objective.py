@@ -102,11 +102,11 @@ class SequenceObjective(TargetObjective[Batch]):
 
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens."""
-        there, model = batch.to(device), cast(EncoderDecoder, model)
+        on_device, model = batch.to(device), cast(EncoderDecoder, model)
         return batch_loss(
             model,
-            there,
-            TargetTokens.moved(batch, there),
+            on_device,
+            TargetTokens.moved(batch, on_device),
             smoothing=config.label_smoothing,
             guide=self.guide(config),
             r_drop=self.r_drop(config),

@@ -119,10 +119,10 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     """Refuse a folder that holds a run that is not to be resumed; a run without a checkpoint does not count."""
     with folder_lock(folder):
         pass
-    there = [name for name in WRITTEN if (folder / name).exists()]
+    present = [name for name in WRITTEN if (folder / name).exists()]
     if not resume and ((folder / "model.safetensors").exists() or has_checkpoints(folder / "checkpoints")):
         raise CheckpointError(
-            f"{folder} already holds a training run ({', '.join(there)}); continue it with --resume (in Python "
+            f"{folder} already holds a training run ({', '.join(present)}); continue it with --resume (in Python "
             "resume=True), train into another folder, or delete this one"
         )
     begun = any((folder / name).exists() for name in ("checkpoints", "model.safetensors"))

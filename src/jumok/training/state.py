@@ -83,9 +83,11 @@ class Sums:
         self._values = values or [0.0] * SUMS
         self._waiting: list[tuple[Float[Tensor, " 3"], int]] = []
 
-    @property
-    def values(self) -> list[float]:
-        """Sums over steps not skipped (loss, tokens, norm, 1); steps skipped since the last line, in all, in a row."""
+    def flush(self) -> list[float]:
+        """Add the steps whose numbers are still on the device, and return the sums.
+
+        They are loss, tokens, norm and 1 over steps not skipped; steps skipped since the last line, in all, in a row.
+        """
         if self._waiting:
             numbers, tokens = zip(*self._waiting, strict=True)
             self._waiting = []
@@ -101,18 +103,18 @@ class Sums:
         numbers = torch.stack([outcome.cross_entropy, outcome.norm, outcome.skipped])
         self._waiting.append((numbers, outcome.tokens))
         if len(self._waiting) >= MOST_WAITING:
-            self.values  # noqa: B018
+            self.flush()
 
     def read(self) -> "Summary":
         """Wait for the device and read the sums."""
-        cross_entropy, tokens, norm, steps, *broken = self.values
+        cross_entropy, tokens, norm, steps, *broken = self.flush()
         if not steps:
             return Summary(math.nan, math.nan, *map(int, broken))
         return Summary(cross_entropy / tokens, norm / steps, *map(int, broken))
 
     def begin_line(self) -> None:
         """Start anew, except for what is counted over the whole run."""
-        self._values = [0.0] * 5 + self.values[5:]
+        self._values = [0.0] * 5 + self.flush()[5:]
 
 
 class Summary(NamedTuple):

@@ -140,8 +140,8 @@ def joint_links(corpus: Corpus, model: Model, pairs: int, threshold: float) -> l
     """The links where √(product of both posteriors) ≥ `threshold`."""
     links: list[set[Link]] = [set() for _ in range(pairs)]
     for group, chunk in zip(corpus.chunks(), model.chunks, strict=True):
-        there, back = both_posteriors(corpus, group, chunk, model)
-        joint = np.sqrt(there.links * back.links.transpose(0, 2, 1))
+        forward, backward = both_posteriors(corpus, group, chunk, model)
+        joint = np.sqrt(forward.links * backward.links.transpose(0, 2, 1))
         for pair, source, target in np.argwhere(joint >= threshold):
             links[group.numbers[pair]].add((int(source), int(target)))
     return links
@@ -163,10 +163,10 @@ def em_round(corpus: Corpus, model: Model, *, jumps: bool) -> Model:
     nulls = [np.zeros_like(side.frequency) for side in (corpus.target, corpus.source)]
     widths = [FIRST_JUMPS.copy(), FIRST_JUMPS.copy()]
     for group, before in zip(corpus.chunks(), model.chunks, strict=True):
-        there, back = both_posteriors(corpus, group, before, model)
-        chunks.append(ChunkCounts(there.links * back.links.transpose(0, 2, 1), back.null, there.null))
+        forward, backward = both_posteriors(corpus, group, before, model)
+        chunks.append(ChunkCounts(forward.links * backward.links.transpose(0, 2, 1), backward.null, forward.null))
         np.add.at(counts, group.cells.ravel(), chunks[-1].links.ravel().astype(float))
-        for number, (words, posterior) in enumerate(((group.target, there), (group.source, back))):
+        for number, (words, posterior) in enumerate(((group.target, forward), (group.source, backward))):
             nulls[number] += np.bincount(words.ravel(), posterior.null.ravel(), len(nulls[number]))
             widths[number] += posterior.jumps
     return estimate(corpus, counts, chunks, nulls, widths if jumps else [None, None])
@@ -218,10 +218,12 @@ def both_posteriors(corpus: Corpus, group: Group, chunk: ChunkCounts, model: Mod
     alike = corpus.alike(group)
     source, target = group.source[:, :, None], group.target[:, None, :]
     emit = translations(others, chunk.links, alike, model.forward, source, target)
-    there = posteriors(emit, unlinked(model.forward, group.target, chunk.target), model.forward)
+    forward = posteriors(emit, unlinked(model.forward, group.target, chunk.target), model.forward)
     emit = translations(others, chunk.links, alike, model.backward, target, source).transpose(0, 2, 1)
-    back = posteriors(np.ascontiguousarray(emit), unlinked(model.backward, group.source, chunk.source), model.backward)
-    return there, back
+    backward = posteriors(
+        np.ascontiguousarray(emit), unlinked(model.backward, group.source, chunk.source), model.backward
+    )
+    return forward, backward
 
 
 def translations(

@@ -120,7 +120,7 @@ def reach_by_distance(
     draws = np.random.default_rng(seed).integers(len(chosen), size=(1000, len(chosen)))
     reaches = []
     for number in range(1 + max(int(distance.max()) for distance in distances)):
-        inside = [sentence[at == number] for sentence, at in zip(chosen, distances, strict=True)]
+        inside = [sentence[distance == number] for sentence, distance in zip(chosen, distances, strict=True)]
         sums, counts = np.array([part.sum() for part in inside]), np.array([len(part) for part in inside])
         if (counts > 0).sum() >= FEWEST:
             spread = sums[draws].sum(1) / np.maximum(counts[draws].sum(1), 1)

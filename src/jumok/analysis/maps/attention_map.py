@@ -101,7 +101,9 @@ class AttentionMap:
 
     def crossings(self) -> int:
         """Count the pairs of target words whose main source words are in the opposite order; "</s>" is no word."""
-        rows, columns = ([at for at, word in enumerate(side) if word != END] for side in (self.target, self.source))
+        rows, columns = (
+            [index for index, word in enumerate(side) if word != END] for side in (self.target, self.source)
+        )
         if not rows or not columns:
             return 0
         best = self.mean()[rows][:, columns].argmax(-1)

@@ -88,7 +88,7 @@ def source_side(text: str, pieces: Sequence[Piece], tokenizer: Tokenizer) -> Map
     spans = [(piece.start, piece.end) for piece in pieces]
     alone = [tokenizer.is_symbol(piece.id) for piece in pieces]
     numbers = _with_words_alone(word_numbers(text, spans), alone)
-    named = {numbers[at]: pieces[at].piece for at, is_alone in enumerate(alone) if is_alone}
+    named = {number: piece.piece for number, piece, is_alone in zip(numbers, pieces, alone, strict=True) if is_alone}
     words = tuple(named.get(word) or _span(text, spans, numbers, word) for word in range(_count(numbers)))
     return MapAxis(tuple(piece.piece for piece in pieces), numbers, words)
 
@@ -124,7 +124,9 @@ def _target_words(pieces: Sequence[str]) -> list[int]:
 
 def _with_words_alone(numbers: Sequence[int], alone: Sequence[bool]) -> list[int]:
     """The numbers of words again, with each token that stands alone as a word of its own."""
-    names = [-1 - at if is_alone else number for at, (number, is_alone) in enumerate(zip(numbers, alone, strict=True))]
+    names = [
+        -1 - index if is_alone else number for index, (number, is_alone) in enumerate(zip(numbers, alone, strict=True))
+    ]
     return list(accumulate(map(int, map(ne, names[1:], names)), initial=0))[: len(names)]
 
 

@@ -64,7 +64,9 @@ def members(sources: Sequence[str], edges: Sequence[int] = EDGES) -> list[tuple[
     lengths = [len(source.split()) for source in sources]
     limits = [("0", -1, 0.0), *((f"{low + 1}-{high}", low, float(high)) for low, high in pairwise((0, *edges)))]
     limits.append((f"over {edges[-1]}", edges[-1], math.inf))
-    ranges = [(name, [at for at, length in enumerate(lengths) if low < length <= high]) for name, low, high in limits]
+    ranges = [
+        (name, [number for number, length in enumerate(lengths) if low < length <= high]) for name, low, high in limits
+    ]
     return [(name, inside) for name, inside in ranges if inside]
 
 
@@ -82,8 +84,10 @@ def join_texts(texts: Sequence[str], together: Sequence[int]) -> list[str]:
 def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
     """Return a chart with one curve per system."""
     first = next(iter(bands.values()))
-    ticks = [(float(at), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for at, band in enumerate(first)]
-    curves = [Curve(name, [_point(at, band) for at, band in enumerate(curve)]) for name, curve in bands.items()]
+    ticks = [
+        (float(place), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for place, band in enumerate(first)
+    ]
+    curves = [Curve(name, [_point(place, band) for place, band in enumerate(curve)]) for name, curve in bands.items()]
     score = first[0].score.name
     title = f"{score} by source length, with 95% intervals"
     return [LineChart(curves, Axis("words in the source", ticks), Axis(score), title)]

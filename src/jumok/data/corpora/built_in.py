@@ -110,20 +110,20 @@ def _maker(
     """How the corpus draws a value, and how it writes one as a pair."""
     if corpus == "reverse":
         return (lambda draws: _number(draws, longest)), (lambda value: Pair(value.parts[0], value.parts[0][::-1]))
-    here = find_locale(source)
+    source_locale = find_locale(source)
     if corpus == "dates":
-        styles = _date_styles(here)
+        styles = _date_styles(source_locale)
         return (lambda draws: _date(draws, styles)), (
-            lambda value: Pair(render(value, here), date(*value.parts).isoformat())
+            lambda value: Pair(render(value, source_locale), date(*value.parts).isoformat())
         )
-    there = find_locale(target)
-    choices = _choices(here, there)
+    target_locale = find_locale(target)
+    choices = _choices(source_locale, target_locale)
 
     def draw(draws: Random) -> Value:
         short = corpus == "phrases" and draws.random() < SHORT
-        return draw_phrase(draws, here, there) if short else _anything(draws, choices)
+        return draw_phrase(draws, source_locale, target_locale) if short else _anything(draws, choices)
 
-    return draw, lambda value: Pair(render(value, here), render(value, there))
+    return draw, lambda value: Pair(render(value, source_locale), render(value, target_locale))
 
 
 def _number(draws: Random, longest: int) -> Value:
