@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
@@ -36,6 +36,7 @@ from jumok.training.score_names import score_name, score_value
 Copied = TypeVar("Copied", bound="Trained")
 
 
+@runtime_checkable
 class Trained(Protocol):
     """A trained model and what is needed to use it: a named tuple that begins with these three."""
 
@@ -52,6 +53,7 @@ class Trained(Protocol):
     def _replace(self: Copied, *, model: Any) -> Copied: ...
 
 
+@runtime_checkable
 class Predictor(Protocol):
     """The object that uses a trained model, such as a Translator."""
 
