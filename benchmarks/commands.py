@@ -90,7 +90,7 @@ COMMANDS = {
         ),
         data=True,
     ),
-    "gpu": Commands(GPU, "35 minutes at most", ("benchmarks.gpu",), data=True),
+    "gpu": Commands(GPU, "45 minutes at most", ("benchmarks.gpu",), data=True),
     "graph_attention": Commands(GPU, "minutes", ("benchmarks.graph_attention",)),
     "graph_attention_cpu": Commands(CPU, "minutes", ("benchmarks.graph_attention_cpu",)),
     "graphs": Commands("CPU or one GPU", "hours", ("benchmarks.graphs run --seeds 100",), data=True),
