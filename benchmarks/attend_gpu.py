@@ -4,7 +4,8 @@
 
 Forward and backward in bfloat16 with a causal mask, with lengths between a quarter of the keys and all of them, and
 with lengths of keys and queries. PyTorch gets `is_causal`, or a dense mask of the same lengths. All cases take turns,
-and a time is the median. A check against float64 comes first; what fails is not timed.
+and a time is the median. A check against float64 comes first; what fails is not timed. The last cases, with ids that
+begin with attend-more/, are those of benchmarks/attend_more.py.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import results
+from benchmarks import attend_more, results
 from benchmarks.results import Row
 from jumok.attention import Visible, attend, causal, from_lengths
 
@@ -162,11 +163,39 @@ def measure(shape: tuple[int, ...]) -> list[Row]:
     return rows
 
 
+def measure_more(shape: tuple[int, ...]) -> list[Row]:
+    """The cases of benchmarks/attend_more.py, as calls; one that fails leaves the others."""
+    rows, listed = [], attend_more.cases(shape)
+    while True:
+        torch.compiler.reset()  # PyTorch compiles one function only a few times
+        try:
+            case = next(listed, None)
+            if case is None:
+                return rows
+            if (wrong := attend_more.difference(case)) > attend_more.TOLERANCE:
+                print(f"  {case.name}: values differ by {wrong:.2g}, so it is not timed", flush=True)
+                continue
+            pair = attend_more.both_ways(case)
+            for compute in pair * 2:
+                compute()
+            taken = [tuple(milliseconds(compute) for compute in pair) for _ in range(ROUNDS)]
+        except Exception as error:  # a peer that is not in this PyTorch, or does not compile
+            print(f"  attend_more: {type(error).__name__}: {error}", flush=True)
+            continue
+        ours, theirs = (median(times) for times in zip(*taken, strict=True))
+        conditions = f"bf16 {list(shape)}, {case.name}, forward and backward, as a call; PyTorch with {case.against}"
+        rows.append(Row(f"attend-more/{case.name}", "jumok", ours, "ms", conditions))
+        rows.append(Row(f"attend-more/{case.name}", "PyTorch", theirs, "ms", conditions))
+        print(f"  {case.name:36} {ours:.4f} ms, PyTorch {theirs:.4f} ms: {ours / theirs:.3f} ×", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
     results.FOLDER = options.out
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks.attend_gpu needs a CUDA GPU")
     torch.manual_seed(0)
     device, started, rows = torch.cuda.get_device_name(), time.time(), []
     print(device, torch.__version__, flush=True)
@@ -176,6 +205,8 @@ def main() -> None:
     for shape in SHAPES:
         rows += measure(shape)
         results.write("attend_gpu", rows, device=device, packages=("torch", "triton"))
+    rows += measure_more(MAIN)
+    results.write("attend_gpu", rows, device=device, packages=("torch", "triton"))
     print(f"done after {time.time() - started:.0f} s")
 
 

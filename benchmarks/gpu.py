@@ -1,8 +1,10 @@
 """All checks and timings on a CUDA GPU, in one table.
 
     JUMOK_DATA=path/to/data python -m benchmarks.gpu [--only attend,graphs] [--minutes 5] [--out FOLDER]
+    python -m benchmarks.gpu --only next    # what is to be measured next, in this order: NEXT
     python -m benchmarks.gpu --collect      # measures nothing
 
+Where a command may take only nine minutes: --only tests, and then --only control,scale,attend.
 The part `resume` needs Multi30k in JUMOK_DATA, and `sanitizers` needs NVIDIA's compute-sanitizer; all others need
 neither. Models that train for many minutes, such as those of Multi30k, have scripts of their own (`make results`).
 Runs each benchmark in its own process with a time limit, so that one that fails or takes too long does not stop the
@@ -38,9 +40,20 @@ class Part(NamedTuple):
     def result(self) -> str:
         return self.writes or self.module
 
+    @property
+    def path(self) -> str:
+        """The module as Python imports it: pytest, or one of benchmarks/."""
+        return self.module if self.module == PYTEST else f"benchmarks.{self.module}"
+
+
+PYTEST = "pytest"
+GPU_TESTS = tuple(
+    f"tests/{name}.py" for name in ("training/test_gpu", "training/test_cuda_graph", "decoding/test_static_search")
+)
+
 
 PARTS = {
-    "attend": Part("attend_gpu", 60),
+    "attend": Part("attend_gpu", 120),
     "graphs": Part("graph_attention", 60),
     "rnn": Part("rnn_gpu", 90),
     "transformer": Part("train_gpu", 300),
@@ -50,14 +63,18 @@ PARTS = {
     "regression": Part("regression", 60, ("gpu",), "regression_gpu"),
     "additive": Part("additive_gpu", 75, ("--only", "checks,times")),
     "curves": Part("train_curves", 160),
+    "control": Part("train_curves", 240, ("control",), "train_curves_control"),
     "profile": Part("train_profile", 60),
     "additive-more": Part("additive_gpu", 120, ("--only", "pieces,spread,long")),
     "claims": Part("claims", 150, ("speed", "--device", "cuda"), "claims_speed_gpu"),
     "resume": Part("resume_gpu", 240),
     "sanitizers": Part("additive_sanitizers", 300),
+    "tests": Part(PYTEST, 480, ("-q", *GPU_TESTS)),
 }
 """In the order in which they run, which matters if the time is limited."""
-MINUTES = 35.0
+NEXT = ("tests", "control", "scale", "attend")
+"""What has changed since it was last measured, or was never run on a GPU."""
+MINUTES = 45.0
 """Enough for all parts, should each take all its seconds."""
 
 WANTED = {
@@ -86,10 +103,10 @@ class Outcome(NamedTuple):
 
 def run(part: Part, limit: float) -> Outcome:
     """Run a part, and end it and all that it started when its time is up."""
-    if not find_spec(f"benchmarks.{part.module}"):
+    if not find_spec(part.path):
         return Outcome("is not there", 0.0, False)
     began, path = time.time(), results.FOLDER / f"{part.result}.json"
-    command = [sys.executable, "-u", "-W", "ignore", "-m", f"benchmarks.{part.module}", *part.arguments]
+    command = [sys.executable, "-u", "-W", "ignore", "-m", part.path, *part.arguments]
     environment = os.environ | {"JUMOK_RESULTS": str(results.FOLDER)}
     process = subprocess.Popen(command, cwd=results.ROOT, env=environment, start_new_session=True)
     try:
@@ -135,6 +152,7 @@ def main() -> None:
     if given.out is not None:
         results.FOLDER = given.out.resolve()
     chosen = [] if given.collect else given.only.split(",") if given.only else list(PARTS)
+    chosen = list(NEXT) if chosen == ["next"] else chosen
     if unknown := [name for name in chosen if name not in PARTS]:
         parser.error(f"{unknown[0]} is not a part; parts are {', '.join(PARTS)}")
     end = time.time() + 60 * given.minutes

@@ -38,6 +38,9 @@ LABELS = {
         "as written, weights off by 10⁻⁶": "weights off by 10⁻⁶",
         "dropout 0.0, loss at the end": "final loss",
         "dropout 0.0, largest difference": "largest difference",
+        "dropout 0.0, smallest loss at the end": "smallest final loss",
+        "dropout 0.0, largest loss at the end": "largest final loss",
+        **{f"as written, weights off by 10⁻⁶, {number}": f"weights off by 10⁻⁶, {number}" for number in range(2, 6)},
     },
     "claims_fine_tuning": {
         "captions alone": "trained on captions",
@@ -51,6 +54,7 @@ LABELS = {
         "rnn-luong": "Luong with input feeding",
         "transformer": "Transformer",
         "Marian in Hugging Face": "Hugging Face Marian",
+        "PyTorch": "plain PyTorch",
     },
     "crash": {
         "resume-kills": "all",

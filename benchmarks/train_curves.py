@@ -1,12 +1,17 @@
 """Does a Transformer learn equally well with fused kernels and CUDA graphs on a GPU? 500 steps with each.
 
     python -m benchmarks.train_curves
-    python -m benchmarks.train_curves cpu       how much rounding alone separates two curves; five minutes on two cores
+    python -m benchmarks.train_curves control   on a GPU: how much rounding alone separates curves with each
+    python -m benchmarks.train_curves cpu       the same on a CPU; about a quarter of an hour on two cores
 
 The same Transformer learns to reverse sequences, from the same weights and batches: with the fast path (fused layers
 and loss, CUDA graphs), without it, without it and with another dropout seed, and without it from weights that differ
-by a millionth. The last two show how much chance and rounding alone separate two curves. On a CPU, which has no fused
-kernels, two of these run. Writes train_curves.json or claims_rounding.json.
+by a millionth. The last two show how much chance and rounding alone separate two curves. Writes train_curves.json.
+
+One such pair says little about chance. `control` trains without dropout from --nudges sets of weights that differ by a
+millionth, with the fast path and without it, and writes train_curves_control.json; `cpu`, where there is no fast path,
+writes claims_rounding.json. Both have the last loss of every curve, and the smallest and the largest of them: if those
+with the fast path and without it overlap, chance explains their difference.
 """
 
 import argparse
@@ -14,7 +19,9 @@ import json
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,24 +55,37 @@ class Reversals:
         return collate(rows)
 
 
-def curve(*, way: str, dropout: float, seed: int, device: str) -> list[float]:
-    """The training loss of every 20 steps; `way` is "fast", "written", or "nudged", from slightly other weights."""
-    fast = way == "fast"
+class Run(NamedTuple):
+    """How a curve comes about."""
+
+    way: str
+    """"fast", or "written" for layers and loss without fused kernels and steps without CUDA graphs."""
+    seed: int = 1
+    nudge: int = 0
+    """0 for the weights as they are; every other number changes them by a millionth, in a way of its own."""
+    dropout: float = 0.0
+
+
+def curve(run: Run, device: str) -> list[float]:
+    """The training loss of every 20 steps."""
+    fast = run.way == "fast"
     usual = loss.runs_on_kernels
     torch.manual_seed(1)
-    sizes = {**SIZES, "dropout": dropout}
+    sizes = {**SIZES, "dropout": run.dropout}
     model = build_model(
         TransformerEncoderConfig(**sizes),
         TransformerDecoderConfig(**sizes),
         source_vocabulary=VOCABULARY,
         target_vocabulary=VOCABULARY,
-    ).to(device)
-    if way == "nudged":
+    )
+    if run.nudge:
+        draws = torch.Generator().manual_seed(run.nudge)
         with torch.no_grad():
             for weight in model.parameters():
-                weight.mul_(1 + NUDGE * torch.randn_like(weight))
+                weight.mul_(1 + NUDGE * torch.randn(weight.shape, generator=draws))
+    model.to(device)
     config = TrainingConfig(
-        steps=STEPS, warmup=100, log_every=EVERY, validate_every=STEPS, seed=seed, fast=fast, precision="bf16"
+        steps=STEPS, warmup=100, log_every=EVERY, validate_every=STEPS, seed=run.seed, fast=fast, precision="bf16"
     )
     if not fast:
         loss.runs_on_kernels = lambda states: False
@@ -82,51 +102,91 @@ def largest(one: list[float], other: list[float]) -> float:
     return round(max(abs(a - b) for a, b in zip(one, other, strict=True)), 4)
 
 
-NUDGED = "as written, weights off by 10⁻⁶"
-RUNS = {
-    "as written": ("written", "1"),
-    "jumok": ("fast", "1"),
-    "as written, other seed": ("written", "2"),
-    NUDGED: ("nudged", "1"),
-}
+OFF = ", weights off by 10⁻⁶"
+PLAIN = "as written"
 
 
-def main(device: str) -> None:
-    """All curves at once, each in a process of its own."""
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.train_curves"]
-    runs = RUNS if device == "cuda" else {name: RUNS[name] for name in ("as written", NUDGED)}
-    started = {
-        (dropout, name): subprocess.Popen([*command, device, *run, str(dropout)], stdout=subprocess.PIPE, text=True)
-        for dropout in ((0.0, 0.1) if device == "cuda" else (0.0,))
+def nudged(system: str, way: str, nudges: int) -> dict[str, Run]:
+    """Runs of a system from weights that differ by a millionth."""
+    return {
+        f"{system}{OFF}{f', {number}' if number > 1 else ''}": Run(way, nudge=number) for number in range(1, nudges + 1)
+    }
+
+
+def runs_of(what: str, nudges: int) -> dict[str, Run]:
+    """The runs of a part, by their systems."""
+    if what == "control":
+        fast = {"jumok": Run("fast"), **nudged("jumok", "fast", nudges)}
+        return {**fast, PLAIN: Run("written"), **nudged(PLAIN, "written", nudges)}
+    if what == "cpu":
+        return {PLAIN: Run("written"), **nudged(PLAIN, "written", nudges)}
+    other = {f"{PLAIN}, other seed": Run("written", seed=2)}
+    return {PLAIN: Run("written"), "jumok": Run("fast"), **other, **nudged(PLAIN, "written", 1)}
+
+
+def main(what: str, nudges: int) -> None:
+    """All curves at once, or two at a time on a CPU, each in a process of its own."""
+    device, runs = "cpu" if what == "cpu" else "cuda", runs_of(what, nudges)
+    planned = {
+        (dropout, name): run._replace(dropout=dropout)
+        for dropout in ((0.0, 0.1) if what == "cuda" else (0.0,))
         for name, run in runs.items()
     }
-    save({key: json.loads(process.communicate()[0].splitlines()[-1]) for key, process in started.items()}, device)
+
+    def found(run: Run) -> list[float]:
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.train_curves", what, "--run", json.dumps(run)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        losses: list[float] = json.loads(done.stdout.splitlines()[-1])
+        return losses
+
+    with ThreadPoolExecutor(2 if device == "cpu" else len(planned)) as pool:
+        save(dict(zip(planned, pool.map(found, planned.values()), strict=True)), what)
 
 
-def save(curves: dict[tuple[float, str], list[float]], device: str) -> None:
-    """Write the last loss of every curve, and its largest difference from the one as written."""
+def save(curves: dict[tuple[float, str], list[float]], what: str) -> None:
+    """Write the rows of all curves."""
+    for (dropout, name), found in curves.items():
+        print(dropout, name, [round(value, 4) for value in found], flush=True)
+    rows = rows_of(curves, what)
+    if what == "cpu":
+        print(write("claims_rounding", rows, device=cpu()))
+        return
+    about = {"device": torch.cuda.get_device_name(), "packages": ("torch", "triton")}
+    print(write("train_curves_control", rows, **about) if what == "control" else write("train_curves", rows, **about))
+
+
+def rows_of(curves: dict[tuple[float, str], list[float]], what: str) -> list[Row]:
+    """The last loss of every curve, its largest difference from another, and the spread over all nudged weights.
+
+    The other curve is the one as written, and in `control` that of the same system from the weights as they are.
+    """
     rows = []
     for (dropout, name), found in curves.items():
         conditions = f"3+3 layers, 256 wide, reversal, {STEPS} steps, bf16, dropout {dropout}"
-        place, written = f"training-curves/dropout {dropout}", curves[dropout, "as written"]
+        place, system = f"training-curves/dropout {dropout}", name.partition(OFF)[0]
         rows.append(Row(f"{place}, loss at the end", name, round(found[-1], 4), "nats", conditions))
-        if name != "as written":
-            rows.append(Row(f"{place}, largest difference", name, largest(found, written), "nats", conditions))
-        print(dropout, name, [round(value, 4) for value in found], flush=True)
-    rows.sort(key=lambda row: row.id, reverse=True)
-    if device == "cuda":
-        print(write("train_curves", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton")))
-    else:
-        print(write("claims_rounding", rows, device=cpu()))
+        against = PLAIN if what != "control" else system if system != name else "jumok"
+        if name != against:
+            difference = largest(found, curves[dropout, against])
+            rows.append(Row(f"{place}, largest difference", name, difference, "nats", conditions))
+        own = [key for key in curves if (key[0], key[1].partition(OFF)[0]) == (dropout, name)]
+        ends = [curves[key][-1] for key in own]
+        if len(ends) > 2:
+            about = f"{conditions}; {len(ends)} runs, from weights as they are and off by {NUDGE:g}"
+            for which, value in {"smallest": min(ends), "largest": max(ends)}.items():
+                rows.append(Row(f"{place}, {which} loss at the end", name, round(value, 4), "nats", about))
+    order = list(dict.fromkeys(row.id for row in rows))
+    rows.sort(key=lambda row: (row.id.partition(",")[0], -order.index(row.id)), reverse=True)
+    return rows
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("device", nargs="?", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("run", nargs="*", help="one curve: its way, seed and dropout")
+    parser.add_argument("what", nargs="?", choices=["cuda", "control", "cpu"], default="cuda")
+    parser.add_argument("--nudges", type=int, default=5, help="of cpu and control: sets of weights off by a millionth")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
-        way, seed, dropout = given.run
-        print(json.dumps(curve(way=way, seed=int(seed), dropout=float(dropout), device=given.device)))
+        print(json.dumps(curve(Run(*json.loads(given.run)), "cpu" if given.what == "cpu" else "cuda")))
     else:
-        main(given.device)
+        main(given.what, given.nudges)

@@ -70,3 +70,11 @@ def test_every_gpu_table_of_the_pages_on_speed_has_a_part():
 
 def test_all_parts_fit_into_the_default_time_limit():
     assert sum(part.seconds for part in gpu.PARTS.values()) <= 60 * gpu.MINUTES
+
+
+def test_what_is_measured_next_begins_with_tests_that_are_there():
+    assert set(gpu.NEXT) <= gpu.PARTS.keys()
+    assert gpu.NEXT[0] == "tests"
+    assert all((results.ROOT / path).exists() for path in gpu.GPU_TESTS)
+    paths = [gpu.PARTS[name].path for name in gpu.NEXT]
+    assert paths == ["pytest", "benchmarks.train_curves", "benchmarks.scale", "benchmarks.attend_gpu"]
