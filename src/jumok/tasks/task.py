@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
@@ -32,7 +32,10 @@ from jumok.training.loss import BatchSource, Loss
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 
+T = TypeVar("T", bound="Trained")
 
+
+@runtime_checkable
 class Trained(Protocol):
     """A trained model and what is needed to use it: a named tuple that begins with these three."""
 
@@ -46,9 +49,10 @@ class Trained(Protocol):
     def assets(self) -> Any:
         """What the model needs besides its weights, such as tokenizers."""
 
-    def _replace(self, *, model: Any) -> Self: ...
+    def _replace(self: T, *, model: Any) -> T: ...
 
 
+@runtime_checkable
 class Predictor(Protocol):
     """The object that uses a trained model, such as a Translator."""
 
@@ -58,7 +62,6 @@ class Predictor(Protocol):
 
 R = TypeVar("R", bound=Any)
 A = TypeVar("A", bound=Any)
-T = TypeVar("T", bound=Trained)
 P = TypeVar("P", bound=Predictor)
 
 
