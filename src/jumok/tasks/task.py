@@ -33,7 +33,7 @@ from jumok.training.objective import BatchSource
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 
-Copied = TypeVar("Copied", bound="Trained")
+T = TypeVar("T", bound="Trained")
 
 
 @runtime_checkable
@@ -50,7 +50,7 @@ class Trained(Protocol):
     def assets(self) -> Any:
         """What the model needs besides its weights, such as tokenizers."""
 
-    def _replace(self: Copied, *, model: Any) -> Copied: ...
+    def _replace(self: T, *, model: Any) -> T: ...
 
 
 @runtime_checkable
@@ -63,7 +63,6 @@ class Predictor(Protocol):
 
 R = TypeVar("R", bound=Any)
 A = TypeVar("A", bound=Any)
-T = TypeVar("T", bound=Trained)
 P = TypeVar("P", bound=Predictor)
 
 

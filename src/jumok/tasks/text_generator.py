@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 Output = TypeVar("Output", bound=Any)
 
 
+@runtime_checkable
 class TrainedGenerator(Trained, Protocol):
     """A trained encoder-decoder that writes text."""
 
