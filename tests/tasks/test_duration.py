@@ -43,7 +43,7 @@ def test_measuring_changes_neither_weights_nor_random_draws(measured):
 
 @pytest.mark.slow
 def test_a_model_of_seconds_is_not_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(duration, "cut", None)
+    monkeypatch.setattr(duration.SEQUENCES, "cut", None)
     recipe = write(tmp_path / "reverse.toml", RECIPE)
     assert "on this CPU" not in well("train", recipe, "--out", tmp_path / "run", "--device", "cpu", *BRIEFLY).err
 
