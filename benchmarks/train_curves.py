@@ -50,7 +50,7 @@ class Reversals:
         longest = int(random.integers(6, 33))
         rows = []
         for length in random.integers(longest // 2, longest + 1, SENTENCES):
-            words = FIRST + random.choice(VOCABULARY - FIRST, length, p=shares / shares.sum())
+            words = (FIRST + random.choice(VOCABULARY - FIRST, length, p=shares / shares.sum())).tolist()
             rows.append(([BOS, *words, EOS], [BOS, *words[::-1], EOS]))
         return collate(rows)
 

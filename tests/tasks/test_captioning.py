@@ -74,7 +74,7 @@ def pictures(tmp_path):
 def test_a_text_given_to_a_captioner_is_no_image_and_that_is_said(model, text):
     done = jumok("look", model, text)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"jumok: there is no image {text}; {model} captions images")
+    assert done.err.startswith(f"jumok: there is no image {text}. {model} captions images")
     assert done.err.count("\n") == 1
 
 

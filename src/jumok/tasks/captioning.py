@@ -174,7 +174,7 @@ class CaptioningTask(TargetObjective[ImageBatch], Task[CaptionRecipe, Tokenizer,
         """The path of an image."""
         image = super().map_source(given)
         if not exists(image):
-            self.refuse_source(given, f"there is no image {image};")
+            self.refuse_source(given, f"there is no image {image}")
         return image
 
     def map(self, predictor: Captioner, source: str, options: MapOptions) -> MappedOutput:
