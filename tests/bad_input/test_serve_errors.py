@@ -50,7 +50,7 @@ def test_json_of_another_form(live, path):
         ({"text": ["1", 5]}, "text.1 "),
         ({"text": "1", "bem": 3}, '"bem" … beam?'),
         ({"texts": "1"}, '"texts" … text?'),
-        ({"text": "1", "xyz": 3}, '"xyz" … text, model … from, to, beam, n_best'),
+        ({"text": "1", "xyz": 3}, '"xyz" … model … from, to, beam, n_best … text'),
         ({}, "text"),
         ([], "the body "),
         (b'{"text": "\xff"}', "the body … JSON"),
