@@ -139,7 +139,7 @@ def test_a_text_much_longer_than_the_model_has_seen_is_translated_in_parts(learn
 
 def test_every_part_of_a_long_text_has_its_map(learned):
     (found,) = learned.translate([LONG])
-    with pytest.raises(ArgumentError, match=r"translated in 3 parts; attention_maps\(\) gives one for each"):
+    with pytest.raises(ArgumentError, match=r"translated in 3 parts, .*attention_maps\(\)"):
         found.attention()
     maps = found.attention_maps(words=True)
     assert [shown.source for shown in maps] == [("123456", "</s>"), ("654321", "</s>"), ("123456", "</s>")]
