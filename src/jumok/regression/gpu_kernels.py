@@ -13,7 +13,7 @@ EPANECHNIKOV = tl.constexpr(2)
 
 
 @triton.jit
-def power_of_two(x, ASSEMBLY: tl.constexpr):
+def fast_exp2(x, ASSEMBLY: tl.constexpr):
     """2ˣ on the special-function unit, 0 where it is too small for its type. The interpreter knows no assembly."""
     if ASSEMBLY:
         return tl.inline_asm_elementwise(
@@ -48,7 +48,7 @@ def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr)
     """K of a tile; `scale` is log₂e / 2h² for the Gaussian, relative to the nearest point's, h² for boxcar, else h."""
     if KERNEL == GAUSSIAN:
         # The difference first, and never above 0: of two large products a multiply-add leaves what was rounded away.
-        return power_of_two(tl.minimum(nearest[:, None] - squared, 0.0) * scale, ASSEMBLY)
+        return fast_exp2(tl.minimum(nearest[:, None] - squared, 0.0) * scale, ASSEMBLY)
     if KERNEL == BOXCAR:
         return tl.where(squared <= scale, 1.0, 0.0).to(squared.dtype)
     u = tl.div_rn(tl.sqrt_rn(squared), scale) if squared.dtype == tl.float32 else tl.sqrt(squared) / scale
@@ -150,6 +150,6 @@ def wide_kernel(
     sums = (zero, zero, zero, zero)
     for start in tl.range(0, POINT_STEP, COLS, num_stages=STAGES, loop_unroll_factor=UNROLL):
         at = start + cols
-        weights = power_of_two(exponents(q, point_ptr + at, POINT_STEP, DIM), ASSEMBLY)
+        weights = fast_exp2(exponents(q, point_ptr + at, POINT_STEP, DIM), ASSEMBLY)
         sums = plus_weighed(sums, weights, value_ptr, at, POINT_STEP, VALUES, SQUARES)
     store_sums(out_ptr, rows, OUT_STEP, sums, VALUES, SQUARES)
