@@ -25,7 +25,7 @@ _copies: "WeakKeyDictionary[nn.Module, nn.Module]" = WeakKeyDictionary()
 
 
 @torch.no_grad()
-def search(
+def search_in_precision(
     model: EncoderDecoder,
     inputs: Sequence[Tensor],
     specials: Specials,
