@@ -12,8 +12,8 @@ from jumok.decoding.beam import beam_search
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.constrained import constrained_search
 from jumok.decoding.encoder_graphs import encode
+from jumok.decoding.hypotheses import Hypothesis, Observer, Specials
 from jumok.decoding.patterns import Constraints
-from jumok.decoding.specials import Hypothesis, Observer, Specials
 from jumok.layers.recorded import is_recorded
 from jumok.models.encoder_decoder import EncoderDecoder
 
