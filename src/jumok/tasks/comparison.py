@@ -6,7 +6,7 @@ from pathlib import Path
 from jumok.analysis.curves.gradient_reach import Ends, GradientReach, batches_of, reach_by_distance, relative_gradients
 from jumok.analysis.curves.step_times import StepTime, step_times
 from jumok.analysis.draw.chart import LineChart, charts_bytes
-from jumok.analysis.report.numbers import System
+from jumok.analysis.report.content import System
 from jumok.analysis.scores.length_bands import EDGES, Band, join_texts, score_bands
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError

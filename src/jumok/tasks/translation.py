@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.report.numbers import System
+from jumok.analysis.report.content import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, PreparedText, TokenizerPair, prepare
 from jumok.data.tokenizer import SHOWN_TAGS

@@ -134,9 +134,9 @@ class TransformerStaticState(StaticState):
         if self.table is None:
             return embed(tokens.reshape(-1, 1), start=self.positions.repeat_interleave(self.beam)).squeeze(1)  # type: ignore[no-any-return]
         if why_no_triton(tokens.device, self.table.dtype) is None and embed.embedding.project is None:
-            from jumok.layers.gpu import step  # imports Triton
+            from jumok.layers.gpu import steps  # imports Triton
 
-            return step.embed(tokens, self.positions, embed.embedding.table, embed.embedding.factor, self.table)
+            return steps.embed(tokens, self.positions, embed.embedding.table, embed.embedding.factor, self.table)
         vectors: Tensor = embed.embedding(tokens.flatten())
         return vectors + self.table[self.positions[:1]]
 
