@@ -40,7 +40,7 @@ from jumok.models import (
     build_model,
 )
 from jumok.models.encoder_decoder import EncoderDecoder
-from jumok.screen import is_launched
+from jumok.torchrun import is_launched
 from jumok.training import TrainingConfig, loop
 from jumok.training.checkpoint import publish_weights
 from jumok.training.cuda_graph import ready_for
