@@ -22,7 +22,7 @@ from jumok.models.build import build_model
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.models.weights import load_weights, weights_of, with_new_rows
-from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
+from jumok.tasks.describe import part_kind, parts_in_words, tokenizer_in_words
 from jumok.tasks.duration import duration_warning
 from jumok.tasks.fine_tuning import check_frozen, check_start, given_tokenizers, new_sizes, tokenizers_in, with_start
 from jumok.tasks.map_source import MapSource, text_to_map
@@ -200,8 +200,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair, 
         recipe, tokenizers = trained.recipe, trained.tokenizers
         return {
             "does": self.does,
-            "encoder": kind_of(trained.model.encoder, recipe.encoder),
-            "decoder": kind_of(trained.model.decoder, recipe.decoder),
+            "encoder": part_kind(trained.model.encoder, recipe.encoder),
+            "decoder": part_kind(trained.model.decoder, recipe.decoder),
             "in words": parts_in_words(trained.model.encoder, trained.model.decoder, recipe),
             "parameters": parameters(trained.model),
             "tokenizer": tokenizer_in_words(recipe.tokenizer, tokenizers.source),
