@@ -324,7 +324,7 @@ class GraphAttentionV2(_GraphLayer):
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         projections = [self.to_source] if self.to_target is self.to_source else [self.to_source, self.to_target]
         projected = project_rows_by_each(x, *((linear.weight, linear.bias) for linear in projections))
-        source, target = (projected[at].view(-1, self.heads, self.head_dim) for at in (0, -1))
+        source, target = (projected[index].view(-1, self.heads, self.head_dim) for index in (0, -1))
         scores = partial(self._scores, source, target)
         pair_scores = partial(self._pair_scores, source, target)
         if not runs_on_kernels(source) or self.degree_exponent or (self.edge_width or 0) > MOST_EDGE_WIDTH:

@@ -216,8 +216,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair, 
 
     def keep_files(self, folders: Sequence[Path], out: Path, trained: TrainedTranslator) -> None:
         """The shortlists, joined; without that of one model there is none, because its words would be missing."""
-        found = [read_shortlist(folder / SHORTLIST, trained.tokenizers) for folder in folders]
-        known = [shortlist for shortlist in found if shortlist is not None]
+        shortlists = [read_shortlist(folder / SHORTLIST, trained.tokenizers) for folder in folders]
+        known = [shortlist for shortlist in shortlists if shortlist is not None]
         if len(known) == len(folders):
             reduce(or_, known).write(out / SHORTLIST, trained.tokenizers)
 
