@@ -110,16 +110,16 @@ def rows(timing: Timing, sentences: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    found: list[Row] = []
+    written: list[Row] = []
     packages = installed("torch", "triton", "transformers")
     for model in models():
         for sentences in (MANY, 1, *MORE):
             for width in (5, 1):
                 for timing in time_work(work(model, sentences, width), DEVICE, seconds=SECONDS):
                     for row in rows(timing, sentences):
-                        found.append(row)
+                        written.append(row)
                         print(*row[:4], timing.problem, flush=True)
-                write("decode_gpu", found, device=torch.cuda.get_device_name(), packages=packages)
+                write("decode_gpu", written, device=torch.cuda.get_device_name(), packages=packages)
 
 
 if __name__ == "__main__":

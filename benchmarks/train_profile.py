@@ -62,10 +62,10 @@ def rows(kernels: Iterable[tuple[str, float]]) -> list[Row]:
     spent: dict[str, float] = defaultdict(float)
     for name, microseconds in kernels:
         spent[kernel_kind(name)] += microseconds / 1000 / STEPS
-    said = f"torch.profiler, {STEPS} steps; {CONDITIONS.partition('; ')[0]}"
+    details = f"torch.profiler, {STEPS} steps; {CONDITIONS.partition('; ')[0]}"
     sums = {kind: spent[kind] for kind in (*KINDS, OTHERS)}
-    found = [Row(f"training-profile/{kind}", "jumok", round(value, 2), "ms", said) for kind, value in sums.items()]
-    return [*found, Row("training-profile/all kernels", "jumok", round(sum(sums.values()), 2), "ms", said)]
+    by_kind = [Row(f"training-profile/{kind}", "jumok", round(value, 2), "ms", details) for kind, value in sums.items()]
+    return [*by_kind, Row("training-profile/all kernels", "jumok", round(sum(sums.values()), 2), "ms", details)]
 
 
 def kernel_kind(name: str) -> str:
