@@ -71,19 +71,19 @@ def compare(name: str, shape: Shape, dtype: torch.dtype, spread: float = 1.0, **
     """
     kind, floor = KINDS[dtype]
     draws = max(DRAWS, -(-ENOUGH // (shape.batch * shape.queries)))
-    wrong, said = set(), []
-    found = [one_draw(shape, dtype, spread, options) for _ in range(draws)]
-    for at, part in enumerate(PARTS):
-        want, ref, got = (torch.stack([draw[at][which] for draw in found]).double() for which in range(3))
+    wrong, errors = set(), []
+    draws_made = [one_draw(shape, dtype, spread, options) for _ in range(draws)]
+    for index, part in enumerate(PARTS):
+        want, ref, got = (torch.stack([draw[index][which] for draw in draws_made]).double() for which in range(3))
         (ours, most), (theirs, their_most) = (
             (error.square().mean().sqrt().item(), error.abs().max().item()) for error in (got - want, ref - want)
         )
-        said.append(f"{part} {ours:.1e}/{theirs:.1e}")
+        errors.append(f"{part} {ours:.1e}/{theirs:.1e}")
         if theirs > 0:
             RATIOS.setdefault((kind, part), []).append((ours / theirs, f"{name} {tuple(shape)}"))
         if not ours <= 2 * theirs or not most <= 2 * their_most + floor * max(1.0, want.abs().max().item()):
             wrong.add(part)
-    return f"{'WRONG ' + ','.join(sorted(wrong)) if wrong else 'ok'}: {' '.join(said)}"
+    return f"{'WRONG ' + ','.join(sorted(wrong)) if wrong else 'ok'}: {' '.join(errors)}"
 
 
 def one_draw(
@@ -95,16 +95,16 @@ def one_draw(
     exact = with_gradients(run("direct", **options), [tensor.double() for tensor in tensors], upstream.double())
     plain = with_gradients(run("direct", **options), tensors, upstream)
     with poisoned():
-        found = with_gradients(run("fused", **options), tensors, upstream)
-    return list(zip(exact, plain, found, strict=True))
+        ours = with_gradients(run("fused", **options), tensors, upstream)
+    return list(zip(exact, plain, ours, strict=True))
 
 
 def checks() -> dict[str, Callable[[], str]]:
     f32, bf16, f16 = torch.float32, torch.bfloat16, torch.float16
-    found: dict[str, Callable[[], str]] = {}
+    named: dict[str, Callable[[], str]] = {}
 
     def add(name: str, shape: Shape, dtype: torch.dtype = f32, **options) -> None:
-        found[f"{name} {tuple(shape)} {str(dtype)[6:]}"] = lambda: compare(name, shape, dtype, **options)
+        named[f"{name} {tuple(shape)} {str(dtype)[6:]}"] = lambda: compare(name, shape, dtype, **options)
 
     for shape in ODD:
         add("size", shape)
@@ -124,16 +124,16 @@ def checks() -> dict[str, Callable[[], str]]:
     ):  # fmt: skip
         add(name, odd, visible=visible)
         add(f"half, {name}", odd, bf16, visible=visible)
-        found |= large(name, partial(compare, f"large tiles, {name}", odd, f32, visible=visible))
+        named |= large(name, partial(compare, f"large tiles, {name}", odd, f32, visible=visible))
     for spread in (0.01, 1.0, 8.0, 100.0):
-        found |= large(f"spread {spread}", partial(compare, f"large tiles, spread {spread}", odd, f32, spread))
+        named |= large(f"spread {spread}", partial(compare, f"large tiles, spread {spread}", odd, f32, spread))
     for dim, spread in ((60, 0.3), (60, 0.5), (60, 1.0), (60, 3.0), (256, 1.0)):
-        found[f"scores alone, {dim} features, spread {spread}"] = partial(scores_alone, dim, spread)
+        named[f"scores alone, {dim} features, spread {spread}"] = partial(scores_alone, dim, spread)
     for spread in (0.1, 1.0, 8.0, 30.0):
-        found[f"scores alone, v of a million, spread {spread}"] = partial(scores_alone, 60, spread, 1e6)
+        named[f"scores alone, v of a million, spread {spread}"] = partial(scores_alone, 60, spread, 1e6)
     add("lengths, one query", Shape(3, 1, 129, 60, 32), visible=from_lengths(lengths))
     add("spread 0.01, one query", Shape(3, 1, 129, 60, 32), spread=0.01)
-    found |= {
+    named |= {
         "NaN behind a mask": nan_behind_a_mask,
         "two runs are bit-equal": partial(bit_equal, 300), "two runs, few queries": partial(bit_equal, 2),
         "two runs under a mask": partial(bit_equal, 300, visible=causal(200) & window(90, 5)),
@@ -147,8 +147,8 @@ def checks() -> dict[str, Callable[[], str]]:
         "autocast and checkpoint": uses.autocast_and_checkpoint, "piecewise backward": uses.piecewise,
     }  # fmt: skip
     for name in ("piecewise backward", "dropout", "two runs are bit-equal", "two runs under a mask"):
-        found |= large(name, found[name])
-    return found
+        named |= large(name, named[name])
+    return named
 
 
 def large(name: str, check: Callable[[], str]) -> dict[str, Callable[[], str]]:
@@ -166,12 +166,12 @@ def nan_behind_a_mask() -> str:
     tensors = inputs(Shape(2, 40, 50, 32, 16))
     for tensor in tensors[1:3]:
         tensor[:, 30:] = torch.nan
-    found = with_gradients(
+    gradients = with_gradients(
         run("fused", visible=from_lengths(torch.tensor([30, 20], device="cuda"))),
         tensors,
         torch.ones(2, 40, 16, device="cuda"),
     )
-    return "ok" if all(tensor.isfinite().all() for tensor in found) else "WRONG"
+    return "ok" if all(tensor.isfinite().all() for tensor in gradients) else "WRONG"
 
 
 def bit_equal(queries: int, dtype: torch.dtype = torch.float32, **options) -> str:
@@ -194,10 +194,10 @@ def dropout_is_fair(queries: int) -> str:
     kept = dropped > 0
     off = ((dropped - weights / 0.75) * kept).abs().max().item()
     upstream = torch.randn_like(dropped)
-    found = torch.autograd.grad(dropped, leaves, upstream)
+    gradients = torch.autograd.grad(dropped, leaves, upstream)
     plain = (attend(*leaves[:3], score=additive(leaves[3]), backend="direct").weights() * kept / 0.75) @ leaves[2]
     wanted = torch.autograd.grad(plain, leaves, upstream)
-    worst = max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
+    worst = max((a - b).abs().max().item() for a, b in zip(gradients, wanted, strict=True))
     share = kept.float().mean().item()
     right = off < 1e-5 and worst < 1e-3 and abs(share - 0.75) < 0.01
     return f"{'ok' if right else 'WRONG'}: kept {share:.3f}, {off:.1e}, {worst:.1e}"
@@ -226,8 +226,8 @@ def scores_alone(dim: int, spread: float, large: float = 1.0) -> str:
     v *= large
     plain = torch.tanh(query[:, :, None] + key[:, None]) @ v
     exact = torch.tanh(query.double()[:, :, None] + key.double()[:, None]) @ v.double()
-    found = operators.additive_scores(query, key, v[None])
-    ours, theirs = ((scores - exact).square().mean().sqrt().item() for scores in (found, plain))
+    fused = operators.additive_scores(query, key, v[None])
+    ours, theirs = ((scores - exact).square().mean().sqrt().item() for scores in (fused, plain))
     RATIOS.setdefault(("fp32", "scores"), []).append(
         (ours / theirs, f"{dim} features, spread {spread}, v times {large:g}")
     )
@@ -238,9 +238,9 @@ def run_checks(chosen: dict[str, Callable[[], str]]) -> int:
     bad = 0
     for name, check in chosen.items():
         started = time.time()
-        said = attempt(check)
-        bad += not said.startswith("ok")
-        print(f"  {name:58} {time.time() - started:4.1f} s {said}", flush=True)
+        verdict = attempt(check)
+        bad += not verdict.startswith("ok")
+        print(f"  {name:58} {time.time() - started:4.1f} s {verdict}", flush=True)
     print(f"checks: {bad} wrong", flush=True)
     return bad
 
@@ -267,12 +267,14 @@ def check_all() -> int:
         done = list(pool.map(some_checks, range(parts), [parts] * parts))
     bad = sum(failed for failed, _ in done)
     print(f"{bad} of {len(checks())} checks wrong")
-    ratios = {key: [one for _, found in done for one in found.get(key, [])] for _, found in done for key in found}
+    ratios = {
+        key: [ratio for _, errors in done for ratio in errors.get(key, [])] for _, errors in done for key in errors
+    }
     rows = [
         Row("additive-checks/failed", "jumok", bad, "checks", f"of {len(checks())}"),
         *(
-            Row(f"additive-error/{part}, {kind}", "jumok", max(found)[0], "× PyTorch's", f"worst at {max(found)[1]}")
-            for (kind, part), found in sorted(ratios.items(), reverse=True)
+            Row(f"additive-error/{part}, {kind}", "jumok", max(errors)[0], "× PyTorch's", f"worst at {max(errors)[1]}")
+            for (kind, part), errors in sorted(ratios.items(), reverse=True)
         ),
     ]
     results.write("additive_checks", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton"))

@@ -41,11 +41,11 @@ def machine_code(kernel: Any, warps: int, registers: int | None, **constants: An
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        said = [
+        listings = [
             subprocess.run([TOOLS / "cuobjdump", wanted, file.name], capture_output=True, text=True, check=True).stdout
             for wanted in ("-res-usage", "-sass")
         ]
-    return int(re.findall(r"REG:(\d+)", said[0])[0]), re.findall(r"/\*([0-9a-f]{4})\*/\s+(.*?);", said[1])
+    return int(re.findall(r"REG:(\d+)", listings[0])[0]), re.findall(r"/\*([0-9a-f]{4})\*/\s+(.*?);", listings[1])
 
 
 def inner_loop(code: list[tuple[str, str]]) -> list[str]:
@@ -67,7 +67,7 @@ def large_tiles() -> list[Row]:
     arithmetic = [text for text in loop if re.search(r"\b(FFMA|FMUL|MUFU)", text)]
     uniform = [text for text in arithmetic if "UR" in text]
     parts = {"all": loop, "arithmetic": arithmetic, "with v in a uniform register": uniform}
-    each = {name: len(some) / PAIRS / FEATURES for name, some in parts.items()}
+    each = {name: len(instructions) / PAIRS / FEATURES for name, instructions in parts.items()}
     return [row("registers", "tiles of 32 × 32", registers), *(row("instructions", *part) for part in each.items())]
 
 
@@ -87,10 +87,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     results.FOLDER = parser.parse_args().out
-    found = sorted([*large_tiles(), *small_tiles()], key=lambda row: row.unit, reverse=True)
-    for each in found:
+    rows = sorted([*large_tiles(), *small_tiles()], key=lambda row: row.unit, reverse=True)
+    for each in rows:
         print(f"{each.id}: {each.value:g}")
-    results.write("additive_code", found, device="compiled for sm_90, not run", packages=("triton",))
+    results.write("additive_code", rows, device="compiled for sm_90, not run", packages=("triton",))
 
 
 if __name__ == "__main__":

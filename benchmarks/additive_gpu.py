@@ -68,8 +68,8 @@ WORDS = {
 
 def described(kernel: str, times: int) -> str:
     """For people."""
-    found = next((words for part, words in WORDS.items() if part in kernel), kernel[:40])
-    return f"{found}, {times} launches" if times > 1 else found
+    title = next((words for part, words in WORDS.items() if part in kernel), kernel[:40])
+    return f"{title}, {times} launches" if times > 1 else title
 
 
 def systems() -> dict[str, Callable[..., Tensor]]:
@@ -125,9 +125,9 @@ def replayed(once: Callable[[], object]) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         held = once()
-    found = median_ms(graph.replay, 60)
+    milliseconds = median_ms(graph.replay, 60)
     del held
-    return found
+    return milliseconds
 
 
 UNITS = {"time": "ms", "gpu": "ms", "memory": "MiB"}
@@ -161,9 +161,9 @@ def run_times(problem: Problem, systems: dict[str, Callable[..., Tensor]]) -> li
     for train in (False, True):
         name = "train" if train else "forward"
         for system, compute in systems.items():
-            reason, found = too_large(system, shape, train), dict.fromkeys(UNITS)
+            reason, values = too_large(system, shape, train), dict.fromkeys(UNITS)
             try:
-                found = found if reason else measure(compute, inputs(shape, dtype, spread), train)
+                values = values if reason else measure(compute, inputs(shape, dtype, spread), train)
             except Exception as error:
                 reason = f"failed: {type(error).__name__}"
                 print(f"    {system}: {str(error)[:200]}", flush=True)
@@ -171,9 +171,11 @@ def run_times(problem: Problem, systems: dict[str, Callable[..., Tensor]]) -> li
             conditions = (
                 f"{reason + '; ' if reason else ''}values {shape.values}; {kind}; queries and keys σ = {spread:g}"
             )
-            rows += [Row(problem.id(name, what), system, found[what], unit, conditions) for what, unit in UNITS.items()]
-            said = reason or " ".join(f"{what} {value:.4g} {UNITS[what]}" for what, value in found.items())
-            print(f"  {label:26} {name:8} {system:14} {said}", flush=True)
+            rows += [
+                Row(problem.id(name, what), system, values[what], unit, conditions) for what, unit in UNITS.items()
+            ]
+            summary = reason or " ".join(f"{what} {value:.4g} {UNITS[what]}" for what, value in values.items())
+            print(f"  {label:26} {name:8} {system:14} {summary}", flush=True)
     return rows
 
 
@@ -182,8 +184,8 @@ def problems(parts: list[str]) -> list[Problem]:
     times = [*(Problem("shapes", shape) for shape in SHAPES), Problem("shapes", MAIN, torch.bfloat16)]
     spread = [Problem("spread", MAIN, spread=spread) for spread in SPREADS]
     long = [Problem("long", shape) for shape in LONG]
-    found = {"times": times, "spread": spread, "long": long}
-    return [problem for part, some in found.items() if part in parts for problem in some]
+    by_part = {"times": times, "spread": spread, "long": long}
+    return [problem for part, of_part in by_part.items() if part in parts for problem in of_part]
 
 
 def other_rows(rows: list[Row]) -> list[Row]:

@@ -30,11 +30,11 @@ def watched(tool: str) -> Row:
     # Every tensor has an allocation of its own: in PyTorch's cache the next one is no error to step on.
     alone = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", env=alone)
-    said = done.stdout + done.stderr
-    summary, failed = re.search(TOOLS[tool], said), re.search(r"checks: (\d+) wrong", said)
+    output = done.stdout + done.stderr
+    summary, failed = re.search(TOOLS[tool], output), re.search(r"checks: (\d+) wrong", output)
     if summary is None or failed is None or int(failed[1]):
-        sys.exit(f"{tool} did not come to its end:\n{said[-3000:]}")
-    checks = f"{len(re.findall(r' s ok', said))} checks"
+        sys.exit(f"{tool} did not come to its end:\n{output[-3000:]}")
+    checks = f"{len(re.findall(r' s ok', output))} checks"
     return Row(f"additive-sanitizer/{tool}", "jumok", int(summary[1]), "findings", checks)
 
 

@@ -98,8 +98,8 @@ def piecewise() -> str:
     wanted = with_gradients(run("fused"), tensors, upstream)
     held, forward.PLANES = forward.PLANES, 128 * 112 * 12
     try:
-        found = with_gradients(run("fused"), tensors, upstream)
+        gradients = with_gradients(run("fused"), tensors, upstream)
     finally:
         forward.PLANES = held
-    worst = max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
+    worst = max((a - b).abs().max().item() for a, b in zip(gradients, wanted, strict=True))
     return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"

@@ -75,7 +75,10 @@ def _align(work: Path, name: str, sides: tuple[str, str]) -> dict[str, list[list
 
     source, target = (work / f"text/{name}.{side}" for side in sides)
     (work / "both").write_text(
-        "".join(f"{one} ||| {other}\n" for one, other in zip(read_lines(source), read_lines(target), strict=True))
+        "".join(
+            f"{sentence} ||| {translation}\n"
+            for sentence, translation in zip(read_lines(source), read_lines(target), strict=True)
+        )
     )
     texts = ["-s", source, "-t", target, "--overwrite"]
     subprocess.run(["eflomal-align", *texts, "-f", work / "eflomal.0", "-r", work / "eflomal.1"], check=True)

@@ -34,7 +34,7 @@ def german_pairs(data: Path) -> list[Pair]:
     for part in ("train_lowres4600", "test", "valid"):
         names = [data / f"iwslt14_deen/{part}.{side}.xz" for side in ("en", "de")]
         sides = [lzma.decompress(name.read_bytes()).decode().splitlines() for name in names]
-        pairs += [(_plain(one), _plain(other)) for one, other in zip(*sides, strict=True)]
+        pairs += [(_plain(german), _plain(english)) for german, english in zip(*sides, strict=True)]
     return [pair for pair in pairs if all(pair)]
 
 
@@ -66,20 +66,20 @@ def prepare(work: Path) -> None:
     write_text(data, work / "text")
     hansards = [*gold_pairs(data), *dev_pairs(data)]
     _write(work, "hansards", hansards)
-    _write(work, "hansards-masked", [(one, mask(other)) for one, other in hansards])
+    _write(work, "hansards-masked", [(left, mask(right)) for left, right in hansards])
     draws = random.Random(1)
     texts = {"french": list(train_pairs(data))[: -len(hansards)], "german": german_pairs(data)}
     for name, pairs in (texts | {"korean": korean_pairs(data)}).items():
         pairs = [pair for pair in pairs if all(pair)]
         long = [number for number, pair in enumerate(pairs) if 12 <= len(pair[0].split()) <= 70]
         chosen = sorted(draws.sample(long, SIZE))
-        masked = [(pairs[at][0], pairs[at][1] if name == "korean" else mask(pairs[at][1])) for at in chosen]
+        masked = [(pairs[place][0], pairs[place][1] if name == "korean" else mask(pairs[place][1])) for place in chosen]
         _write(work, SILVER[name], masked)
         _write(work, f"{name}-all", pairs)
         both = [list(read_word_links(path)) for path in _eflomal(work, f"{name}-all")]
-        forward, backward = ([links[at] for at in chosen] for links in both)
+        forward, backward = ([links[place] for place in chosen] for links in both)
         for kind, method in {"sure": "intersection", "possible": "grow-diag-final-and"}.items():
-            links = [symmetrise(one, other, method) for one, other in zip(forward, backward, strict=True)]
+            links = [symmetrise(left, right, method) for left, right in zip(forward, backward, strict=True)]
             write_pharaoh(work / f"{SILVER[name]}.{kind}", links)
 
 
@@ -92,8 +92,14 @@ def attempt(work: Path, constants: dict[str, float]) -> None:
     for name in SETS:
         pairs = _read(work, name)
         corpus, model = statistical.fit(pairs)
-        errors = [_error(work, name, statistical.joint_links(corpus, model, len(pairs), at)) for at in THRESHOLDS]
-        print(f"{name}: " + ", ".join(f"{at:g}: {error:.2f}" for at, error in zip(THRESHOLDS, errors, strict=True)))
+        errors = [
+            _error(work, name, statistical.joint_links(corpus, model, len(pairs), threshold))
+            for threshold in THRESHOLDS
+        ]
+        print(
+            f"{name}: "
+            + ", ".join(f"{threshold:g}: {error:.2f}" for threshold, error in zip(THRESHOLDS, errors, strict=True))
+        )
 
 
 def peers(work: Path) -> None:
@@ -131,7 +137,9 @@ def _eflomal(work: Path, name: str) -> tuple[Path, Path]:
 
 def _fast_align(work: Path, name: str) -> tuple[Path, Path]:
     both = work / f"{name}.fast_align.0", work / f"{name}.fast_align.1"
-    (work / "both").write_text("".join(f"{one} ||| {other}\n" for one, other in _read(work, name)), encoding="utf-8")
+    (work / "both").write_text(
+        "".join(f"{text} ||| {translation}\n" for text, translation in _read(work, name)), encoding="utf-8"
+    )
     for path, options in zip(both, ([], ["-r"]), strict=True):
         with path.open("wb") as links:
             subprocess.run(["fast_align", "-i", work / "both", "-d", "-o", "-v", *options], stdout=links, check=True)

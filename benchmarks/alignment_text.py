@@ -29,7 +29,7 @@ def english(text: str) -> str:
 
 
 def french(text: str) -> str:
-    words = ELIDED.sub(lambda found: f"{found[1]}e ", text.lower())
+    words = ELIDED.sub(lambda match: f"{match[1]}e ", text.lower())
     words = re.sub(r"\bse (?=ils?\b)", "si ", words)  # s'il is si il
     spaced = re.sub(r"aujourd['’]\s*hui", "aujourd' hui", words)
     return " ".join(CONTRACTED.get(word, word) for word in _spaced(spaced).split())

@@ -50,10 +50,10 @@ def prepare(work: Path) -> None:
 
     write_text(Path(os.environ.get("JUMOK_DATA", "../shared/data")), work / "text")
     pairs = list(read_pairs(work / "text/train.en", work / "text/train.fr"))
-    found = align_text(pairs, tell=lambda done: print(f"round {done} of aligning the text", flush=True))
-    write_pharaoh(work / "links/train.en-fr", found)
-    write_pharaoh(work / "links/train.fr-en", [flipped(links) for links in found])
-    for text, rows in rows_of_tests(work, found).items():
+    rows_of_links = align_text(pairs, tell=lambda done: print(f"round {done} of aligning the text", flush=True))
+    write_pharaoh(work / "links/train.en-fr", rows_of_links)
+    write_pharaoh(work / "links/train.fr-en", [flipped(links) for links in rows_of_links])
+    for text, rows in rows_of_tests(work, rows_of_links).items():
         write_pharaoh(work / f"links/teacher.{text}.agreement", rows)
 
 
@@ -147,10 +147,10 @@ def align(work: Path, stage: str) -> None:
         pairs = list(read_pairs(work / f"text/{text}.en", work / f"text/{text}.fr"))
         forward = aligner.forward.weights(pairs)
         backward = aligner.backward.weights([turned(pair) for pair in pairs])
-        one_way = ([extract(one) for one in forward], [flipped(extract(other)) for other in backward])
+        one_way = ([extract(left) for left in forward], [flipped(extract(right)) for right in backward])
         write_joined(work, f"{stage}.{text}", *one_way)
         for least in PRODUCTS:
-            rows = [product_links(one, other, least) for one, other in zip(forward, backward, strict=True)]
+            rows = [product_links(left, right, least) for left, right in zip(forward, backward, strict=True)]
             write_pharaoh(work / f"links/{stage}.{text}.product {least:g}", rows)
 
 
@@ -158,10 +158,10 @@ def write_joined(folder: Path, name: str, forward: list, backward: list) -> None
     """links/NAME.METHOD for every way to make one of the links of two directions."""
     from jumok.analysis.alignment.aligner import symmetrise
 
-    found = dict(zip(ONE_WAY, (forward, backward), strict=True))
+    by_method = dict(zip(ONE_WAY, (forward, backward), strict=True))
     for method in METHODS:
-        found[method] = [symmetrise(one, other, method) for one, other in zip(forward, backward, strict=True)]
-    for method, rows in found.items():
+        by_method[method] = [symmetrise(left, right, method) for left, right in zip(forward, backward, strict=True)]
+    for method, rows in by_method.items():
         write_pharaoh(folder / f"links/{name}.{method}", rows)
 
 
@@ -209,7 +209,7 @@ def _save_halves(path: Path, to: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = load_file(path)
-    save_file({key: one.half() if one.is_floating_point() else one for key, one in weights.items()}, to)
+    save_file({key: weight.half() if weight.is_floating_point() else weight for key, weight in weights.items()}, to)
     if to.stat().st_size > LARGEST:
         to.unlink()
 
@@ -218,11 +218,11 @@ def summary(work: Path, stage: str) -> list[str]:
     """The error of every way of joining, on both texts."""
     methods = sorted(path.name.removeprefix(f"{stage}.dev.") for path in work.glob(f"links/{stage}.dev.*"))
     errors = [[scores(work, work / "text", text, stage, method).error for text in TEXTS] for method in methods]
-    found = [
+    shown = [
         f"{stage}: {method}: dev {100 * dev:.2f} gold {100 * gold:.2f}"
         for method, (dev, gold) in zip(methods, errors, strict=True)
     ]
-    return found or [f"{stage}: no links"]
+    return shown or [f"{stage}: no links"]
 
 
 def scores(folder: Path, text: Path, name: str, stage: str, method: str):

@@ -72,10 +72,10 @@ def main() -> None:
             for _ in range(TURNS):
                 for system, call in systems.items():
                     turns[system].append(microseconds(call, times[system]))
-            for system, found in turns.items():
+            for system, taken in turns.items():
                 conditions = f"forward, float32, one thread; least processor time of {TURNS} turns"
                 name = f"attend-cpu/{list(shape)}, {mask}"
-                rows.append(Row(name, system, round(min(found), 1), "µs", conditions))
+                rows.append(Row(name, system, round(min(taken), 1), "µs", conditions))
                 print(rows[-1], flush=True)
     print(write("attend_cpu", rows, device=cpu()))
 

@@ -88,7 +88,7 @@ def check() -> list[str]:
     ):
         query, key, value, upstream = (torch.randn(2, 2, 700, 64, device="cuda").bfloat16() for _ in range(4))
         key[1, 0, 300:] = value[0, 1, 650] = torch.nan
-        found = {
+        outcomes = {
             system: trained((query, key, value), upstream, visible, dtype, backend)
             for system, dtype, backend in (
                 ("exact", torch.float64, "direct"),
@@ -96,7 +96,7 @@ def check() -> list[str]:
                 ("ours", torch.bfloat16, "auto"),
             )
         }
-        for part, exact, plain, ours in zip(("values", "dq", "dk", "dv"), *found.values(), strict=True):
+        for part, exact, plain, ours in zip(("values", "dq", "dk", "dv"), *outcomes.values(), strict=True):
             errors = [(tensor.double() - exact).nan_to_num().abs().max() for tensor in (ours, plain)]
             if (ours.isnan() != exact.isnan()).any() or errors[0] > 2 * errors[1]:
                 wrong.append(f"{name}: {part} is off by {errors[0]:.1e}, plain PyTorch by {errors[1]:.1e}")
@@ -158,8 +158,8 @@ def measure(shape: tuple[int, ...]) -> list[Row]:
                 rows.append(Row(f"attend-{case.name}", "PyTorch", 1.0, "×", conditions))
             rows.append(Row(f"attention-{label} {case.name}, {way}", "jumok", ours, "ms", conditions))
             rows.append(Row(f"attention-{label} {case.name}, {way}", "PyTorch", theirs, "ms", conditions))
-            said = f"{ours:.4f} ms, PyTorch {theirs:.4f} ms: {ours / theirs:.3f} ×"
-            print(f"  {label:20} {case.name:16} {way:10} {said}", flush=True)
+            measured = f"{ours:.4f} ms, PyTorch {theirs:.4f} ms: {ours / theirs:.3f} ×"
+            print(f"  {label:20} {case.name:16} {way:10} {measured}", flush=True)
     return rows
 
 

@@ -54,9 +54,9 @@ def packed_case(shape: tuple[int, ...]) -> Case:
     rows = [tensor.detach()[0].transpose(0, 1).contiguous().requires_grad_() for tensor in inputs]  # time, head, width
 
     def theirs() -> Tensor:
-        found = varlen_attn(*rows, ends, ends, longest, longest)
-        assert isinstance(found, Tensor)
-        return found.transpose(0, 1)[None]
+        values = varlen_attn(*rows, ends, ends, longest, longest)
+        assert isinstance(values, Tensor)
+        return values.transpose(0, 1)[None]
 
     return Case("packed", lambda: attend(*inputs, visible=visible).values, theirs, "varlen_attn", inputs, rows)
 

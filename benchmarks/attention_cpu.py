@@ -69,12 +69,12 @@ def measure(system: str, batch: int, length: int, width: int, phases: list[str])
     def train() -> None:
         torch.autograd.grad(run(query, key, value, v), (query, key, value, v), upstream)
 
-    found = {}
+    by_phase = {}
     for phase, call in (("forward", forward), ("train", train)):
         if phase in phases:
             times = list(repeat(call))
-            found[phase] = {"times": times, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-    return found
+            by_phase[phase] = {"times": times, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return by_phase
 
 
 def repeat(call: Callable[[], None]) -> Iterator[float]:
@@ -102,10 +102,10 @@ BACKWARD_PASSES = (
 
 def passes(rows: int = 8, keys: int = 512, width: int = 256) -> dict[str, float]:
     """Nanoseconds per number of each elementary pass over a tile: what the blocked form is made of, and tanh."""
-    one, memory, v = torch.ones(()), torch.empty(rows, keys, width), torch.rand(width)
+    unit, memory, v = torch.ones(()), torch.empty(rows, keys, width), torch.rand(width)
     up, down, upstream = torch.rand(rows, 1, width), torch.rand(1, keys, width), torch.ones(rows, keys)
     calls: dict[str, Callable[[], object]] = {
-        "multiply-add": lambda: torch.addcmul(one, up, down, out=memory),
+        "multiply-add": lambda: torch.addcmul(unit, up, down, out=memory),
         "reciprocal": lambda: memory.reciprocal_(),
         "times v": lambda: memory @ v,
         "gradient of v": lambda: upstream.flatten() @ memory.flatten(0, 1),
@@ -115,11 +115,11 @@ def passes(rows: int = 8, keys: int = 512, width: int = 256) -> dict[str, float]
         "sum over rows": lambda: memory.sum(0),
         "tanh": lambda: memory.tanh_(),
     }
-    found = {}
+    nanoseconds = {}
     for name, call in calls.items():
-        torch.addcmul(one, up, down, out=memory).reciprocal_()
-        found[name] = min(seconds(call) for _ in range(150)) / memory.numel() * 1e9
-    return found
+        torch.addcmul(unit, up, down, out=memory).reciprocal_()
+        nanoseconds[name] = min(seconds(call) for _ in range(150)) / memory.numel() * 1e9
+    return nanoseconds
 
 
 def in_own_process(*arguments: object) -> dict[str, Any]:
@@ -138,40 +138,40 @@ def size(shape: tuple[int, int, int]) -> int:
     return 4 * batch * length**2 * width
 
 
-def rows_of(found: Runs, idle: dict[tuple[str, int, str], float]) -> Iterator[Row]:
+def rows_of(measured: Runs, idle: dict[tuple[str, int, str], float]) -> Iterator[Row]:
     """Medians of the times and memory over the rounds."""
     kept = f"float32, values {VALUE_WIDTH} wide, as many queries as keys; {environment()}"
     for what, unit in (("time", "ms"), ("memory", "MiB")):
         for phase in PHASES:
             for shape in SHAPES:
-                one = f"attention-{phase}-{what}/{title(shape)}"
+                row_id = f"attention-{phase}-{what}/{title(shape)}"
                 for system, tensors in TENSORS.items():
-                    runs = [run[phase] for run in found[system, shape] if phase in run]
+                    runs = [run[phase] for run in measured[system, shape] if phase in run]
                     if not runs:
                         need = tensors[PHASES.index(phase)] * size(shape) / 2**30
-                        yield Row(one, system, None, unit, f"not run: needs {need:.0f} GiB; {kept}")
+                        yield Row(row_id, system, None, unit, f"not run: needs {need:.0f} GiB; {kept}")
                     elif what == "time":
                         note = f"median of {sum(len(run['times']) for run in runs)} in {len(runs)} processes; {kept}"
-                        yield Row(one, system, round(1e3 * median_time(runs), 3), unit, note)
+                        yield Row(row_id, system, round(1e3 * median_time(runs), 3), unit, note)
                     else:
                         peak = statistics.median(run["peak"] for run in runs) - idle[system, shape[2], phase]
-                        yield Row(one, system, round(max(peak, 0.0), 1), unit, f"peak above that of T = 8; {kept}")
+                        yield Row(row_id, system, round(max(peak, 0.0), 1), unit, f"peak above that of T = 8; {kept}")
 
 
-def floor_rows(rounds: list[dict[str, float]], found: Runs) -> Iterator[Row]:
+def floor_rows(rounds: list[dict[str, float]], measured: Runs) -> Iterator[Row]:
     """Each pass, and the sum of the passes beside what the whole of attention takes for each (query, key, feature).
 
     Both at their fastest, because a limit is about the machine, not about what else ran on it.
     """
-    fastest = {name: min(one[name] for one in rounds) for name in rounds[0]}
+    fastest = {name: min(turn[name] for turn in rounds) for name in rounds[0]}
     for name, value in fastest.items():
         yield Row(f"additive-pass/{name}", "PyTorch", round(value, 4), "ns", f"4 MiB tile; {environment()}")
     for phase, names in (("forward", FORWARD_PASSES), ("train", FORWARD_PASSES + BACKWARD_PASSES)):
         for shape in SHAPES:
-            one, numbers = f"additive-floor-{phase}/{title(shape)}", size(shape) / 4
-            taken = 1e9 * min(min(run[phase]["times"]) for run in found[JUMOK, shape]) / numbers
-            yield Row(one, "sum of passes", round(sum(fastest[name] for name in names), 4), "ns", environment())
-            yield Row(one, JUMOK, round(taken, 4), "ns", environment())
+            row_id, numbers = f"additive-floor-{phase}/{title(shape)}", size(shape) / 4
+            taken = 1e9 * min(min(run[phase]["times"]) for run in measured[JUMOK, shape]) / numbers
+            yield Row(row_id, "sum of passes", round(sum(fastest[name] for name in names), 4), "ns", environment())
+            yield Row(row_id, JUMOK, round(taken, 4), "ns", environment())
 
 
 def median_time(runs: list[dict[str, Any]]) -> float:
@@ -193,7 +193,7 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     rounds: list[dict[str, float]] = []
     idle: dict[tuple[str, int, str], float] = {}
-    found: Runs = {(system, shape): [] for system in TENSORS for shape in SHAPES}
+    measured: Runs = {(system, shape): [] for system in TENSORS for shape in SHAPES}
     for system in TENSORS:
         for width in {shape[2] for shape in SHAPES}:
             for phase, run in in_own_process(system, 1, 8, width, *PHASES).items():
@@ -205,8 +205,8 @@ def main() -> None:
                 phases = runnable(system, shape)
                 print(f"round {number + 1} of {ROUNDS}: {title(shape)} {system}", file=sys.stderr, flush=True)
                 if phases:
-                    found[system, shape].append(in_own_process(system, *shape, *phases))
-    rows = [*rows_of(found, idle), *floor_rows(rounds, found)]
+                    measured[system, shape].append(in_own_process(system, *shape, *phases))
+    rows = [*rows_of(measured, idle), *floor_rows(rounds, measured)]
     write("attention_cpu", rows, device=f"{cpu()}, {torch.get_num_threads()} threads")
 
 

@@ -32,17 +32,17 @@ def measure(folder: Path, only: str | None) -> None:
     else:
         kept = [Row(**row) for row in json.loads((FOLDER / "built_in.json").read_text(encoding="utf-8"))["rows"]]
         again = demo(folder / "demo") if only == "demo" else [recipe(only, folder / only)]
-        rows = [*again, *(row for row in kept if row.id not in {one.id for one in again})]
+        rows = [*again, *(row for row in kept if row.id not in {new.id for new in again})]
     write("built_in", rows, device=cpu())
 
 
 def demo(folder: Path) -> list[Row]:
     """As `jumok demo` does it."""
-    found = demonstrate_translation(folder, steps=1800, minutes=12, say=print).as_plain()
-    every = {"tokens": "all", "sentences": UNSEEN, **found["exact_match"]}
+    scores = demonstrate_translation(folder, steps=1800, minutes=12, say=print).as_plain()
+    every = {"tokens": "all", "sentences": UNSEEN, **scores["exact_match"]}
     return [
         Row(f"demo/{band['tokens']}", system, round(band[name], 1), "% exact", f"{band['sentences']} values")
-        for band in [*found["by_length"], every]
+        for band in [*scores["by_length"], every]
         for name, system in SYSTEMS.items()
     ]
 
@@ -53,8 +53,8 @@ def recipe(name: str, folder: Path) -> Row:
     translator = train(wanted, out=folder, device="cpu", draw=False).model
     seconds = time.monotonic() - started
     pairs = list(corpus_pairs(name, UNSEEN, split="test", longest=wanted.data.longest))
-    found = translator.translate([pair.source for pair in pairs])
-    right = sum(one.text == pair.target for one, pair in zip(found, pairs, strict=True))
+    translations = translator.translate([pair.source for pair in pairs])
+    right = sum(translation.text == pair.target for translation, pair in zip(translations, pairs, strict=True))
     took = f"{wanted.training.steps:,} steps in {seconds:.0f} s, {torch.get_num_threads()} threads"
     took += ", with its text prepared and validated"
     conditions = f"{UNSEEN:,} unseen values; recipes/{name}.toml, {took}"

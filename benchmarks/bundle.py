@@ -81,7 +81,7 @@ def bundle(run: Path) -> None:
     TRANSLATION.save(BUNDLED, trained, half=True)
     translator = TRANSLATION.load(BUNDLED, device="cpu")
     share = exact_match(translator, list(corpus_pairs("phrases", UNSEEN, split="test")))
-    short = exact_match(translator, [Pair(*one) for one in SHORT.items()])
+    short = exact_match(translator, [Pair(*texts) for texts in SHORT.items()])
     scores = {
         f"exact match of {UNSEEN:,} unseen values": f"{round(share, 2):g}%",
         f"exact match of {len(SHORT)} short texts": f"{round(short, 2):g}%",
@@ -104,8 +104,12 @@ def bundle(run: Path) -> None:
 
 def exact_match(translator: Translator, pairs: list[Pair]) -> float:
     """Percent of the sources translated to the letter; what is wrong is printed."""
-    found = translator.translate([pair.source for pair in pairs])
-    wrong = [(pair, one.text) for pair, one in zip(pairs, found, strict=True) if one.text != pair.target]
+    translations = translator.translate([pair.source for pair in pairs])
+    wrong = [
+        (pair, translation.text)
+        for pair, translation in zip(pairs, translations, strict=True)
+        if translation.text != pair.target
+    ]
     for pair, output in wrong[:20]:
         print(f"{pair.source} → {output} (not {pair.target})")
     return 100 * (1 - len(wrong) / len(pairs))

@@ -62,17 +62,17 @@ def rows_of(name: str, folder: Path, device: str) -> list[Row]:
     recipe, metrics = captioner.trained.recipe, ("bleu", "exact_match", "cider", "meteor")
     # It may have been trained elsewhere, on files in another place.
     options = EvaluationOptions(source=files.path or None, reference=files.captions or None, metrics=metrics)
-    found = score_captioner(captioner, options)
+    scored = score_captioner(captioner, options)
     seconds = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["seconds"]
     trained = f"recipes/{name}.toml, {recipe.training.steps:,} steps in {seconds:.0f} s"
-    conditions = f"{len(found.outputs)} test images; {trained}"
-    rows = [*scores(name, found, conditions), *pointing(name, found, conditions)]
-    return rows if found.pointing else [*rows, of_others(name, found, files, conditions)]
+    conditions = f"{len(scored.outputs)} test images; {trained}"
+    rows = [*scores(name, scored, conditions), *pointing(name, scored, conditions)]
+    return rows if scored.pointing else [*rows, of_others(name, scored, files, conditions)]
 
 
-def scores(name: str, found: CaptionScores, conditions: str) -> list[Row]:
-    (place, system), (bleu, exact, *others) = RECIPES[name], found.scores
-    if found.pointing is None:
+def scores(name: str, scored: CaptionScores, conditions: str) -> list[Row]:
+    (place, system), (bleu, exact, *others) = RECIPES[name], scored.scores
+    if scored.pointing is None:
         return [
             Row(
                 f"{place}/{score.name}",
@@ -86,26 +86,26 @@ def scores(name: str, found: CaptionScores, conditions: str) -> list[Row]:
     return [Row(f"{place}/captions right", system, round(exact.value, 1), "%", f"{conditions}; {spread(exact)}")]
 
 
-def of_others(name: str, found: CaptionScores, files: ImagesConfig, conditions: str) -> Row:
+def of_others(name: str, scored: CaptionScores, files: ImagesConfig, conditions: str) -> Row:
     """What the same captions score if each is given to the next image: how much of BLEU needs no look at all."""
     place, system = RECIPES[name]
     rights = [row.captions for row in read_split(files, "test").rows]
-    (bleu,) = score_outputs([*found.outputs[1:], found.outputs[0]], rights, ["bleu"], lowercase=True)
-    said = f"each caption given to another image; {conditions}; {spread(bleu)}"
-    return Row(f"{place}/BLEU of captions of other images", system, round(bleu.value, 2), "points", said)
+    (bleu,) = score_outputs([*scored.outputs[1:], scored.outputs[0]], rights, ["bleu"], lowercase=True)
+    details = f"each caption given to another image; {conditions}; {spread(bleu)}"
+    return Row(f"{place}/BLEU of captions of other images", system, round(bleu.value, 2), "points", details)
 
 
-def pointing(name: str, found: CaptionScores, conditions: str) -> list[Row]:
-    if found.pointing is None:
+def pointing(name: str, scored: CaptionScores, conditions: str) -> list[Row]:
+    if scored.pointing is None:
         return []
     place, system = RECIPES[name]
-    said = f"{found.pointing.words} words that name a thing; {conditions}"
+    details = f"{scored.pointing.words} words that name a thing; {conditions}"
     shares = {
-        "words that point": found.pointing.all,
-        **{f"words of {kind} that point": getattr(found.pointing, kind) for kind in POINTING},
-        "attention on what is named": found.pointing.mass,
+        "words that point": scored.pointing.all,
+        **{f"words of {kind} that point": getattr(scored.pointing, kind) for kind in POINTING},
+        "attention on what is named": scored.pointing.mass,
     }
-    return [Row(f"{place}/{what}", system, round(share, 1), "%", said) for what, share in shares.items()]
+    return [Row(f"{place}/{what}", system, round(share, 1), "%", details) for what, share in shares.items()]
 
 
 def spread(score: MetricScore) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import jumok
 from benchmarks.results import FOLDER, ROOT, Row, cpu, write
 from jumok.analysis.curves.gradient_reach import reach_curves
-from jumok.analysis.report.numbers import System
+from jumok.analysis.report.content import System
 from jumok.analysis.scores.length_bands import Band, join_texts, length_curves
 from jumok.data import read_lines
 from jumok.tasks.comparison import gradient_by_distance, quality_by_length, read_joined, save_charts
@@ -70,8 +70,8 @@ def by_length(
     for folder in SYSTEMS:
         translate(models / folder, Path(f"{text}.en"), work / f"{kind}.{folder}-{beam}", beam)
     systems = [System(name, read_composed(work / f"{kind}.{folder}-{beam}")) for folder, name in SYSTEMS.items()]
-    found = quality_by_length(systems, *read_test_set(f"{text}.en", f"{text}.de"), edges=bands)
-    save_charts(length_curves(found), PICTURES / f"claims-{kind}.svg")
+    curves = quality_by_length(systems, *read_test_set(f"{text}.en", f"{text}.de"), edges=bands)
+    save_charts(length_curves(curves), PICTURES / f"claims-{kind}.svg")
     return [
         Row(
             f"{kind}/{band.words} words",
@@ -80,7 +80,7 @@ def by_length(
             "BLEU",
             length_conditions(TEXTS[kind], band, beam) + more.get(name, ""),
         )
-        for name, curve in found.items()
+        for name, curve in curves.items()
         for band in curve
     ]
 
@@ -94,8 +94,10 @@ def words_written(work: Path, kind: str, beam: int) -> Iterator[Row]:
         for size in JOINED:
             end = start + sentences // size
             words, wanted = (sum(len(text.split()) for text in texts[start:end]) for texts in (outputs, references))
-            said = f"words of {end - start} outputs over words of their references; beam {beam}"
-            yield Row(f"{kind}-words/{size} sentence{'s' * (size > 1)}", name, round(words / wanted, 2), "share", said)
+            details = f"words of {end - start} outputs over words of their references; beam {beam}"
+            yield Row(
+                f"{kind}-words/{size} sentence{'s' * (size > 1)}", name, round(words / wanted, 2), "share", details
+            )
             start = end
 
 
@@ -125,8 +127,8 @@ def length_conditions(kind: str, band: Band, beam: int) -> str:
     of = f"sentences of {', '.join(TESTS)}"
     longer = f"texts of {JOINED[0]} to {JOINED[-1]} consecutive sentences of {TESTS[0]}"
     interval = f"95% interval {band.score.low:.2f} to {band.score.high:.2f}"
-    said = f"{band.sentences} {of if kind == 'length' else longer}; beam {beam}; {interval}"
-    return f"{said}; {band.score.signature}"
+    details = f"{band.sentences} {of if kind == 'length' else longer}; beam {beam}; {interval}"
+    return f"{details}; {band.score.signature}"
 
 
 def gradient(models: Path) -> None:
@@ -134,15 +136,17 @@ def gradient(models: Path) -> None:
     texts = read_joined(*files_of(), (1, 2, 4, 6))
     for kind, weights in (("gradient", "trained models"), ("gradient-fresh", "fresh weights")):
         untrained = weights == "fresh weights"
-        found = gradient_by_distance(folders, *texts, shortest=20, sentences=1000, untrained=untrained)
+        curves = gradient_by_distance(folders, *texts, shortest=20, sentences=1000, untrained=untrained)
         title = f"Gradient that arrives at a source token, {weights}"
-        save_charts(reach_curves(found, title=title), PICTURES / f"claims-{kind}.svg")
-        for name, curve in found.items():
+        save_charts(reach_curves(curves, title=title), PICTURES / f"claims-{kind}.svg")
+        for name, curve in curves.items():
             for reach in curve:
                 place = f"{kind}/{reach.nearest}–{reach.farthest} tokens"
                 interval = f"95% interval {reach.low:.3g} to {reach.high:.3g}"
-                said = f"{reach.tokens} tokens in texts of 1, 2, 4 or 6 sentences, 20 tokens or more each; {interval}"
-                rows.append(Row(place, name, float(f"{reach.share:.4g}"), "share", said))
+                details = (
+                    f"{reach.tokens} tokens in texts of 1, 2, 4 or 6 sentences, 20 tokens or more each; {interval}"
+                )
+                rows.append(Row(place, name, float(f"{reach.share:.4g}"), "share", details))
     write("claims_gradient", rows, device=cpu())
 
 
@@ -177,12 +181,12 @@ def write_speed(where: str, times: dict[str, Any], tokens: int, repeats: int) ->
     from jumok.analysis.draw.chart import charts_bytes
 
     clock = "" if where == "gpu" else f", {torch.get_num_threads()} thread(s), its own time if one"
-    said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"
+    details = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"
     rows = [
-        Row(f"{kind}-{where}/{one.length} tokens", name, float(f"{1000 * getattr(one, part):.4g}"), "ms", said)
+        Row(f"{kind}-{where}/{step.length} tokens", name, float(f"{1000 * getattr(step, part):.4g}"), "ms", details)
         for kind, part in (("train", "training"), ("decode", "decoding"))
-        for name, found in times.items()
-        for one in found
+        for name, steps in times.items()
+        for step in steps
     ]
     charts = speed_curves(times, tokens=tokens, where=where.upper())
     (PICTURES / f"claims-speed-{where}.svg").write_bytes(charts_bytes(charts, "svg"))

@@ -184,17 +184,17 @@ def _typed(command: str, *, data: bool) -> str:
 
 def listing(pages: list[str]) -> Iterator[str]:
     """Page by page, the results its tables show, the ids of each, what it takes, and its commands."""
-    found = [table for table in tables() if not pages or table.page.name in pages]
-    for page in dict.fromkeys(table.page for table in found):
+    listed = [table for table in tables() if not pages or table.page.name in pages]
+    for page in dict.fromkeys(table.page for table in listed):
         yield f"{page.relative_to(ROOT)}"
-        own = [table for table in found if table.page == page]
+        own = [table for table in listed if table.page == page]
         for name in dict.fromkeys(table.name for table in own):
             prefixes = [f"{table.prefix}…" if table.prefix else "all" for table in own if table.name == name]
             yield from entry(name, ", ".join(prefixes))
         yield ""
     if not pages:
         yield "in no table"
-        for name in sorted(COMMANDS.keys() - {table.name for table in found}):
+        for name in sorted(COMMANDS.keys() - {table.name for table in listed}):
             yield from entry(name, "all")
         yield ""
     yield "The first lines of benchmarks/SCRIPT.py explain names in capitals and further options."

@@ -67,9 +67,9 @@ class Whole:
     def __init__(self, kind: str, place: Path) -> None:
         self.kind, folder = kind, place / f"whole-{kind}"
         _ended(kind, folder, None, resume=False)
-        told = json.loads(events_file(folder).read_text(encoding="ascii"))
-        self.seconds: float = told["seconds"]
-        self.events: dict[str, int] = told["counts"]
+        report = json.loads(events_file(folder).read_text(encoding="ascii"))
+        self.seconds: float = report["seconds"]
+        self.events: dict[str, int] = report["counts"]
         self.files = contents(folder)
 
     def kill(self, draws: random.Random, *, prepared: bool, published: bool) -> Kill:
@@ -137,9 +137,9 @@ def _ended(kind: str, folder: Path, kill: Kill | None, *, resume: bool) -> bool:
     code = train_in_process(kind, folder, kill, resume=resume, seconds=PATIENCE)
     if code == -signal.SIGKILL and kill is not None:
         return False
-    said = errors_file(folder).read_text(encoding="utf-8", errors="replace")
-    assert code is not None, f"still running after {PATIENCE} s; it was to be killed at {kill}:\n{said}"
-    assert code == 0, f"ended with code {code}; it was to be killed at {kill}:\n{said}"
+    errors = errors_file(folder).read_text(encoding="utf-8", errors="replace")
+    assert code is not None, f"still running after {PATIENCE} s; it was to be killed at {kill}:\n{errors}"
+    assert code == 0, f"ended with code {code}; it was to be killed at {kill}:\n{errors}"
     return True
 
 
@@ -173,9 +173,13 @@ def contents(folder: Path) -> dict[str, Any]:
     return files
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """The names of files that only one of two runs has, or that are not the same."""
-    return [name for name in sorted({*one, *other}) if name not in one or name not in other or one[name] != other[name]]
+    return [
+        name
+        for name in sorted({*first, *second})
+        if name not in first or name not in second or first[name] != second[name]
+    ]
 
 
 def _timeless(value: Any) -> Any:

@@ -76,8 +76,8 @@ def corpus(pairs: int) -> Iterator[tuple[list[int], list[int]]]:
         source = np.clip(draws.lognormal(1.6, 0.4, 10_000), 2, 40)
         target = np.clip(source * draws.normal(1, 0.15, 10_000), 2, 60)
         yield from (
-            (ids[:one], ids[:other])
-            for one, other in zip(source.astype(int).tolist(), target.astype(int).tolist(), strict=True)
+            (ids[:length], ids[:other])
+            for length, other in zip(source.astype(int).tolist(), target.astype(int).tolist(), strict=True)
         )
 
 

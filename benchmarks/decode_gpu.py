@@ -22,7 +22,7 @@ from jumok.bench.peers import BOS, EOS, PAD, RnnShape, TransformerShape, jumok_r
 from jumok.bench.timing import Call, Timing, Work, time_work
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.decoding.config import SearchPrecision
-from jumok.decoding.precision import search
+from jumok.decoding.half_precision_search import search_in_precision
 from jumok.models import EncoderDecoder
 
 SECONDS = 0.3
@@ -56,7 +56,7 @@ def settings(width: int, precision: SearchPrecision = "auto") -> DecodingConfig:
 
 def fast(make: Callable[[], EncoderDecoder], source: Tensor, width: int, precision: SearchPrecision) -> Call:
     model, visible = make().to(DEVICE).eval(), torch.ones_like(source, dtype=torch.bool)
-    return lambda: search(model, (source, visible), SPECIALS, settings(width, precision), n_best=1)
+    return lambda: search_in_precision(model, (source, visible), SPECIALS, settings(width, precision), n_best=1)
 
 
 def step_by_step(make: Callable[[], EncoderDecoder], source: Tensor, width: int) -> Call:
@@ -110,16 +110,16 @@ def rows(timing: Timing, sentences: int) -> Iterator[Row]:
 
 
 def main() -> None:
-    found: list[Row] = []
+    written: list[Row] = []
     packages = installed("torch", "triton", "transformers")
     for model in models():
         for sentences in (MANY, 1, *MORE):
             for width in (5, 1):
                 for timing in time_work(work(model, sentences, width), DEVICE, seconds=SECONDS):
                     for row in rows(timing, sentences):
-                        found.append(row)
+                        written.append(row)
                         print(*row[:4], timing.problem, flush=True)
-                write("decode_gpu", found, device=torch.cuda.get_device_name(), packages=packages)
+                write("decode_gpu", written, device=torch.cuda.get_device_name(), packages=packages)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ def main() -> None:
     for budget in BUDGETS:
         counts = [count(batch) for batch in batches(pairs, budget)]
         sentences = f"{len(counts)} batches of up to {budget:,} source tokens × beam, beam {BEAM}"
-        steps, computed = sum(found.steps for found in counts), sum(found.rows for found in counts)
+        steps = sum(searched.steps for searched in counts)
+        computed = sum(searched.rows for searched in counts)
         rows.append(Row(f"decoding-rows/{budget:,}, steps", "jumok", steps, "", sentences))
         rows.append(Row(f"decoding-rows/{budget:,}, rows", "jumok", computed, "", sentences))
         rows.append(Row(f"decoding-rows/{budget:,}, rows", "if refilled", needed, "", sentences))

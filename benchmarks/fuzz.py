@@ -76,11 +76,11 @@ def campaign(inputs: int = INPUTS, only: tuple[str, ...] = (), say: Callable[[st
     place = Path(tempfile.mkdtemp(prefix="jumok-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         made = formats(place)
-        found = {}
+        tallies = {}
         for name in only or made:
             begun = time.monotonic()
-            found[name] = _in_processes(name, made[name], inputs)
-            tally = found[name]
+            tallies[name] = _in_processes(name, made[name], inputs)
+            tally = tallies[name]
             say(
                 f"{name:14} {tally.inputs:6,} inputs, {tally.read:6,} read, {len(tally.crashes):5,} crashes, "
                 f"{time.monotonic() - begun:6.1f} s"
@@ -88,7 +88,7 @@ def campaign(inputs: int = INPUTS, only: tuple[str, ...] = (), say: Callable[[st
             for what, count in Counter(crash.what for crash in tally.crashes).most_common(12):
                 first = next(crash.number for crash in tally.crashes if crash.what == what)
                 say(f"    {count:5} × {what}; first --number {first}")
-        return found
+        return tallies
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -198,10 +198,10 @@ def outcome(read: Callable[[], None]) -> str:
     return f"{taken / 1e6:,.0f} MB of memory" if taken > BYTES else what
 
 
-def _wrong_message(said: str) -> str:
-    if not said or "\n" in said:
-        return f"a message of {len(said.splitlines())} lines: {said[:60]!r}"
-    return f"a message of {len(said):,} letters: {said[:60]!r}" if len(said) > LONGEST else ""
+def _wrong_message(message: str) -> str:
+    if not message or "\n" in message:
+        return f"a message of {len(message.splitlines())} lines: {message[:60]!r}"
+    return f"a message of {len(message):,} letters: {message[:60]!r}" if len(message) > LONGEST else ""
 
 
 def _of_memory(error: BaseException | None) -> bool:
@@ -259,13 +259,13 @@ def _again(name: str, number: int, inputs: int) -> None:
         of.read(sample, content)
 
 
-def _rows(found: dict[str, Tally], seconds: float) -> list[Row]:
+def _rows(tallies: dict[str, Tally], seconds: float) -> list[Row]:
     condition = f"1 process, at most {SECONDS} s and {BYTES / 1e9:.1f} GB an input; all of it in {seconds / 60:.0f} min"
     rows = [
-        Row("fuzz-inputs", "jumok", sum(of.inputs for of in found.values()), "inputs", condition),
-        Row("fuzz-crashes", "jumok", sum(len(of.crashes) for of in found.values()), "crashes", condition),
+        Row("fuzz-inputs", "jumok", sum(of.inputs for of in tallies.values()), "inputs", condition),
+        Row("fuzz-crashes", "jumok", sum(len(of.crashes) for of in tallies.values()), "crashes", condition),
     ]
-    for name, of in found.items():
+    for name, of in tallies.items():
         read = f"{of.read:,} read all the same, {of.inputs - of.read - len(of.crashes):,} refused"
         rows.append(Row(f"fuzz-format-inputs/{name}", "jumok", of.inputs, "inputs", read))
         rows.append(Row(f"fuzz-format-crashes/{name}", "jumok", len(of.crashes), "crashes", read))
@@ -282,11 +282,11 @@ def main() -> None:
         _again(given.only[0], given.number, given.inputs)
         return
     begun = time.monotonic()
-    found = campaign(given.inputs, tuple(given.only))
-    crashes = sum(len(of.crashes) for of in found.values())
-    print(f"{sum(of.inputs for of in found.values()):,} inputs, {crashes:,} crashes")
+    tallies = campaign(given.inputs, tuple(given.only))
+    crashes = sum(len(of.crashes) for of in tallies.values())
+    print(f"{sum(of.inputs for of in tallies.values()):,} inputs, {crashes:,} crashes")
     if not given.only and given.inputs == INPUTS:
-        rows = _rows(found, time.monotonic() - begun)
+        rows = _rows(tallies, time.monotonic() - begun)
         print(write("fuzz", rows, device=cpu(), packages=("torch", "numpy", "pillow")))
     sys.exit(crashes > 0)
 

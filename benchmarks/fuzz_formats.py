@@ -215,7 +215,7 @@ def vectors(place: Path) -> Format:
 
     words = ("the", "집", "new york")
     numbers = np.random.default_rng(0).normal(size=(3, 4)).astype("<f4")
-    rows = [f"{word} {' '.join(f'{one:.4f}' for one in row)}\n" for word, row in zip(words, numbers, strict=True)]
+    rows = [f"{word} {' '.join(f'{number:.4f}' for number in row)}\n" for word, row in zip(words, numbers, strict=True)]
     binary = b"3 4\n" + b"".join(
         word.encode().replace(b" ", b"_") + b" " + row.tobytes() + b"\n"
         for word, row in zip(words, numbers, strict=True)
@@ -353,13 +353,13 @@ def _pictures() -> dict[str, bytes]:
         "h.png": ("I;16", {}),
         "i.tif": ("L", {}),
     }
-    found = {}
+    pictures = {}
     for name, (mode, given) in options.items():
         file, image = BytesIO(), Image.fromarray(noise)
         image = Image.fromarray(noise[..., :2].copy().view("<u2")[..., 0]) if mode == "I;16" else image.convert(mode)
         image.save(file, format={"jpg": "JPEG", "tif": "TIFF"}.get(name[2:], name[2:].upper()), **given)
-        found[name] = file.getvalue()
-    return found
+        pictures[name] = file.getvalue()
+    return pictures
 
 
 def images(place: Path) -> Format:
@@ -421,7 +421,7 @@ def model(place: Path) -> Format:
     from jumok.tasks import TRANSLATION
 
     names = ("recipe.toml", "recipe.toml", "checksums.json", "model.safetensors", "tokenizer.model")
-    samples = {f"{at}/{name}": (trained() / name).read_bytes() for at, name in enumerate(names)}
+    samples = {f"{folder}/{name}": (trained() / name).read_bytes() for folder, name in enumerate(names)}
 
     def read(name: str, content: bytes) -> None:
         place.mkdir(parents=True, exist_ok=True)
@@ -474,9 +474,9 @@ def tokenizer(place: Path) -> Format:
         made[f"{kind}.model"] = Tokenizer.train(texts, TokenizerConfig(kind=kind, size=60)).model
 
     def read(path: Path) -> None:
-        found = Tokenizer.load(path)
-        found.decode(found.encode("3월 March ♥"))
-        found.pieces_with_offsets("3월 March ♥")
+        loaded = Tokenizer.load(path)
+        loaded.decode(loaded.encode("3월 March ♥"))
+        loaded.pieces_with_offsets("3월 March ♥")
 
     return Format(made, _in_file(place, read), 1000)
 
@@ -503,9 +503,9 @@ def attention_map(place: Path) -> Format:
     samples = {name: of.to_json().encode() for name, of in (("words", words), ("image", image), ("graph", graph))}
 
     def read(_: str, content: bytes) -> None:
-        found = AttentionMap.from_json(content.decode("utf-8", "surrogateescape"))
-        found.to_json()
-        draw.to_terminal(found, plain=True)
+        shown = AttentionMap.from_json(content.decode("utf-8", "surrogateescape"))
+        shown.to_json()
+        draw.to_terminal(shown, plain=True)
 
     return Format(samples, read, 2000)
 
@@ -515,9 +515,9 @@ def store(place: Path) -> Format:
     from jumok.data.dataset import Dataset
 
     def read(path: Path) -> None:
-        found = Dataset(path)
-        found.check()
-        list(found)
+        dataset = Dataset(path)
+        dataset.check()
+        list(dataset)
 
     samples = {path.name: path.read_bytes() for path in sorted((trained() / "data").glob("*.store"))}
     return Format(samples, _in_file(place, read), 500)
@@ -591,9 +591,9 @@ def requests(place: Path) -> Format:
         if answer.status_code >= 500:
             raise WrongAnswerError(f"status {answer.status_code} of /api/{name}: {answer.text[:100]}")
         if answer.status_code >= 400:
-            said = answer.json()["error"]
-            if "\n" in said or len(said) > LONGEST:
-                raise WrongAnswerError(f"a message of {len(said):,} letters: {said[:60]!r}")
-            raise JumokError(said)
+            message = answer.json()["error"]
+            if "\n" in message or len(message) > LONGEST:
+                raise WrongAnswerError(f"a message of {len(message):,} letters: {message[:60]!r}")
+            raise JumokError(message)
 
     return Format(samples, read, 1000)

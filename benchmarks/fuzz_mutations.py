@@ -97,7 +97,7 @@ def _without_stretch(content: bytes, other: bytes, draws: Random) -> bytes:
 
 def _numbered(content: bytes, other: bytes, draws: Random) -> bytes:
     """Another number for one that is there."""
-    places = [found.span() for found in DIGITS.finditer(content)]
+    places = [match.span() for match in DIGITS.finditer(content)]
     if not places:
         return _put(content, draws.choice(NUMBERS), draws)
     first, last = draws.choice(places)

@@ -102,10 +102,10 @@ def train_all(seeds: Sequence[int], folder: Path, *, workers: int, device: str, 
     """A model of all languages for each seed."""
     folder.mkdir(parents=True, exist_ok=True)
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for found in pool.imap_unordered(_of_seed, [(seed, str(folder), device, minutes) for seed in seeds]):
+        for runs in pool.imap_unordered(_of_seed, [(seed, str(folder), device, minutes) for seed in seeds]):
             with open(folder / RUNS, "a", encoding="utf-8") as out:
-                out.writelines(json.dumps(run, ensure_ascii=False) + "\n" for run in found)
-            for run in found:
+                out.writelines(json.dumps(run, ensure_ascii=False) + "\n" for run in runs)
+            for run in runs:
                 print({key: value for key, value in run.items() if key != "outputs"}, flush=True)
     if len(seeds) > 1:
         with open(folder / RUNS, "a", encoding="utf-8") as out:

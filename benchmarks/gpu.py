@@ -123,7 +123,7 @@ def collect() -> tuple[str, list[Row]]:
     """The devices, and the goals among the rows, of all files that parts wrote."""
     paths = dict.fromkeys(results.FOLDER / f"{part.result}.json" for part in PARTS.values())
     read = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-    goals = [(found["device"], Row(**row)) for found in read for row in found["rows"] if row["id"] in GOALS]
+    goals = [(result["device"], Row(**row)) for result in read for row in result["rows"] if row["id"] in GOALS]
     return "; ".join(dict.fromkeys(device for device, _ in goals)), [row for _, row in goals]
 
 

@@ -148,9 +148,9 @@ def measurements() -> Iterator[Row]:
                     milliseconds, memory = timed(step)
                 except torch.cuda.OutOfMemoryError:
                     milliseconds = memory = None
-                said = f"{conditions}; at most {degree} edges into a node"
-                yield Row(f"{prefix}{kind}-train", system, milliseconds, "ms", said)
-                yield Row(f"{prefix}{kind}-memory", system, memory, "GiB", said)
+                details = f"{conditions}; at most {degree} edges into a node"
+                yield Row(f"{prefix}{kind}-train", system, milliseconds, "ms", details)
+                yield Row(f"{prefix}{kind}-memory", system, memory, "GiB", details)
                 print(prefix, kind, system, milliseconds, memory, flush=True)
         if not prefix:
             milliseconds, _ = timed(lambda index=index: SortedEdges.of(index, NODES))

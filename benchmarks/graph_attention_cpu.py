@@ -34,9 +34,9 @@ def main() -> None:
                 began = time.process_time()
                 call()
                 turns[system].append(1000 * (time.process_time() - began))
-        for system, found in turns.items():
+        for system, times in turns.items():
             conditions = f"forward and backward, float32, one thread; least processor time of {TURNS} turns"
-            rows.append(Row(f"graph-cpu/{work.name}", system, round(min(found), 1), "ms", conditions))
+            rows.append(Row(f"graph-cpu/{work.name}", system, round(min(times), 1), "ms", conditions))
             print(rows[-1], flush=True)
     print(write("graph_attention_cpu", rows, device=cpu(), packages=("torch", "torch_geometric")))
 

@@ -119,8 +119,8 @@ def run_one(job: Job) -> Outcome:
 def run_all(jobs: list[Job], arguments: argparse.Namespace) -> list[Outcome]:
     """The outcomes of all jobs, and of other seeds of theirs that were run before."""
     wanted = {_settings(job) for job in jobs}
-    done = [one for one in read_outcomes(arguments.outcomes) if one.recipe in wanted]
-    known = {(one.recipe, one.job.seed) for one in done}
+    done = [earlier for earlier in read_outcomes(arguments.outcomes) if earlier.recipe in wanted]
+    known = {(earlier.recipe, earlier.job.seed) for earlier in done}
     left = [job for job in jobs if (_settings(job), job.seed) not in known and job.seed < arguments.seeds]
     arguments.outcomes.parent.mkdir(parents=True, exist_ok=True)
     with multiprocessing.get_context("spawn").Pool(arguments.processes, initializer=_alone) as pool:
@@ -135,8 +135,8 @@ def run_all(jobs: list[Job], arguments: argparse.Namespace) -> list[Outcome]:
 def read_outcomes(path: Path) -> list[Outcome]:
     """What was run before."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    found = [json.loads(line) for line in lines]
-    return [Outcome(**{**one, "job": Job(**{**one["job"], "changes": tuple(one["job"]["changes"])})}) for one in found]
+    rows = [json.loads(line) for line in lines]
+    return [Outcome(**{**row, "job": Job(**{**row["job"], "changes": tuple(row["job"]["changes"])})}) for row in rows]
 
 
 def _settings(job: Job) -> str:
@@ -157,23 +157,23 @@ def _alone() -> None:
 
 def summary(outcomes: list[Outcome]) -> dict[str, dict[str, Any]]:
     """Mean and standard deviation of the runs of every recipe with every choice of settings."""
-    found: dict[str, dict[str, Any]] = {}
-    for key in dict.fromkeys((one.job.recipe, one.job.settings) for one in outcomes):
-        runs = [one for one in outcomes if (one.job.recipe, one.job.settings) == key]
-        found[" / ".join(key)] = {
+    summaries: dict[str, dict[str, Any]] = {}
+    for key in dict.fromkeys((outcome.job.recipe, outcome.job.settings) for outcome in outcomes):
+        runs = [outcome for outcome in outcomes if (outcome.job.recipe, outcome.job.settings) == key]
+        summaries[" / ".join(key)] = {
             "changes": runs[0].job.changes,
             "runs": len(runs),
             **{
-                f"{name} {what}": measure([getattr(one, name) for one in runs])
+                f"{name} {what}": measure([getattr(outcome, name) for outcome in runs])
                 for name in ("validation", "loss", "test")
                 for what, measure in (("mean", statistics.fmean), ("deviation", statistics.pstdev))
                 if runs[0].test is not None or name != "test"
             },
-            "seconds": statistics.median(one.seconds for one in runs),
-            "processor": statistics.fmean(one.processor for one in runs),
-            "device": " and ".join(sorted({one.device for one in runs})),
+            "seconds": statistics.median(outcome.seconds for outcome in runs),
+            "processor": statistics.fmean(outcome.processor for outcome in runs),
+            "device": " and ".join(sorted({outcome.device for outcome in runs})),
         }
-    return found
+    return summaries
 
 
 def search(arguments: argparse.Namespace) -> None:
@@ -184,22 +184,24 @@ def search(arguments: argparse.Namespace) -> None:
             job = Job(recipe, name, tuple(changes), 0, arguments.device)
             different.setdefault(_settings(job), job)
     jobs = [job._replace(seed=seed) for seed in range(arguments.seeds) for job in different.values()]
-    found = summary(run_all(jobs, arguments))
-    for name, one in sorted(found.items(), key=lambda item: -item[1]["validation mean"]):
-        accuracy = f"{one['validation mean']:.2f}±{one['validation deviation']:.2f}"
-        print(f"{name:50} validation {accuracy}  loss {one['loss mean']:.3f}  {one['runs']} runs")
+    summaries = summary(run_all(jobs, arguments))
+    for name, scores in sorted(summaries.items(), key=lambda item: -item[1]["validation mean"]):
+        accuracy = f"{scores['validation mean']:.2f}±{scores['validation deviation']:.2f}"
+        print(f"{name:50} validation {accuracy}  loss {scores['loss mean']:.3f}  {scores['runs']} runs")
     rows = [
         Row(
             f"validation/{recipe}/{name}",
             "jumok",
-            round(one["validation mean"], 2),
+            round(scores["validation mean"], 2),
             "%",
-            f"validation nodes, mean of {one['runs']} seeds, loss {one['loss mean']:.3f}",
+            f"validation nodes, mean of {scores['runs']} seeds, loss {scores['loss mean']:.3f}",
         )
         for recipe, name, *_ in different.values()
-        for one in [found[f"{recipe} / {name}"]]
+        for scores in [summaries[f"{recipe} / {name}"]]
     ]
-    print(write("graphs_search", rows, device=" and ".join(sorted({one["device"] for one in found.values()}))))
+    print(
+        write("graphs_search", rows, device=" and ".join(sorted({scores["device"] for scores in summaries.values()})))
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -209,30 +211,30 @@ def run(arguments: argparse.Namespace) -> None:
         for seed in range(max(arguments.seeds, 1))
         for recipe in arguments.recipes or RECIPES
     ]
-    outcomes = [one for one in run_all(jobs, arguments) if one.test is not None]
-    found = summary([one._replace(job=one.job._replace(settings="")) for one in outcomes])
+    outcomes = [outcome for outcome in run_all(jobs, arguments) if outcome.test is not None]
+    summaries = summary([outcome._replace(job=outcome.job._replace(settings="")) for outcome in outcomes])
     before = earlier_rows()
     rows = []
     for graph in GRAPHS:
         for variant, system in SYSTEMS.items():
-            one = found.get(f"{graph}{variant} / ")
-            rows += rows_of(graph, system, one) if one else [row for row in before if _is_of(row, graph, system)]
+            means = summaries.get(f"{graph}{variant} / ")
+            rows += rows_of(graph, system, means) if means else [row for row in before if _is_of(row, graph, system)]
         rows += [
             Row(graph + part, "GAT paper", value, "%", "Velickovic et al. (2018), table 2")
             for part, value in zip(("", "-deviation"), PAPER[graph], strict=True)
         ]
-    print(write("graphs", rows, device=" and ".join(sorted({one.device for one in outcomes}))))
+    print(write("graphs", rows, device=" and ".join(sorted({outcome.device for outcome in outcomes}))))
 
 
-def rows_of(graph: str, system: str, found: dict[str, Any]) -> list[Row]:
+def rows_of(graph: str, system: str, means: dict[str, Any]) -> list[Row]:
     """The rows of a recipe."""
     conditions = (
-        f"public split, mean ± deviation of {found['runs']} seeds, {found['seconds']:.1f} s a run and "
-        f"{found['runs'] * found['processor'] / 60:.0f} processor minutes in all on {found['device']}"
+        f"public split, mean ± deviation of {means['runs']} seeds, {means['seconds']:.1f} s a run and "
+        f"{means['runs'] * means['processor'] / 60:.0f} processor minutes in all on {means['device']}"
     )
     return [
-        Row(graph, system, round(found["test mean"], 2), "%", conditions),
-        Row(f"{graph}-deviation", system, round(found["test deviation"], 2), "%", conditions),
+        Row(graph, system, round(means["test mean"], 2), "%", conditions),
+        Row(f"{graph}-deviation", system, round(means["test deviation"], 2), "%", conditions),
     ]
 
 

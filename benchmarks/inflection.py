@@ -56,15 +56,15 @@ PUBLISHED = {
 def jobs(seeds: Sequence[int], tasks: Sequence[str], systems: Sequence[str]) -> list[Job]:
     """All runs, the first seed of all first."""
     folder = Path(os.environ["JUMOK_DATA"]) / "inflection"
-    found = []
+    planned = []
     for seed in seeds:
         for task in tasks:
             pairs = {"data.pairs": str(folder / f"sigmorphon2022.kor_{task}.train.tsv.gz")}
             for system in systems:
                 overrides = TASKS[task][system] | pairs
                 test = str(folder / "sigmorphon2022.kor.gold.tsv.gz")
-                found.append(Job(task, "kor", system, seed, SYSTEMS[system], overrides, test, system in KEPT))
-    return found
+                planned.append(Job(task, "kor", system, seed, SYSTEMS[system], overrides, test, system in KEPT))
+    return planned
 
 
 class Scored(NamedTuple):
@@ -76,9 +76,9 @@ class Scored(NamedTuple):
     @property
     def valid(self) -> float:
         """The accuracy on the validation words, which the conditions of a single model contain."""
-        found = re.search(r"validation ([\d.]+)", self.about)
-        assert found is not None
-        return float(found[1])
+        match = re.search(r"validation ([\d.]+)", self.about)
+        assert match is not None
+        return float(match[1])
 
 
 def score(folder: Path, device: str) -> None:
@@ -122,10 +122,10 @@ def single_before(before: Sequence[Row], system: str) -> Scored | None:
 
 def together_now(runs: Sequence[dict[str, Any]], system: str) -> Scored | None:
     """The ensemble of most seeds of a system; None if there is none."""
-    found = largest([run for run in runs if run["system"] == system + TOGETHER])
-    if not found:
+    members = largest([run for run in runs if run["system"] == system + TOGETHER])
+    if not members:
         return None
-    return Scored(round(found[-1]["accuracy"], 2), f"{found[-1]['seed']} models of {SYSTEMS[system]}")
+    return Scored(round(members[-1]["accuracy"], 2), f"{members[-1]['seed']} models of {SYSTEMS[system]}")
 
 
 def together_before(before: Sequence[Row], system: str) -> Scored | None:

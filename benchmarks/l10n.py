@@ -79,10 +79,10 @@ def sides(name: str) -> Lines:
 
 def software(name: str) -> dict[str, Lines]:
     """Lines of software text: of packages in the training text, and of held-out ones."""
-    found: dict[str, Lines] = {"known": [], "held-out": []}
+    by_part: dict[str, Lines] = {"known": [], "held-out": []}
     for origin, english, korean in rows(f"{name}.en-ko.tsv.xz"):
-        found["held-out" if origin.startswith("held-out/") else "known"].append(Line(english, korean))
-    return found
+        by_part["held-out" if origin.startswith("held-out/") else "known"].append(Line(english, korean))
+    return by_part
 
 
 def test_lines() -> dict[str, Lines]:
@@ -117,8 +117,8 @@ def write_text(folder: Path) -> None:
     for name, lines in {"train": train, **tests}.items():
         text = "".join(f"{line.english}\t{line.korean}\n" for line in lines)
         (folder / f"{name}.tsv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-    told = f"{len(of_software)} + {len(manual)} + {len(everyday)} pairs, {len(mixed)} not in a test set"
-    print(f"{told}, {len(train)} of those with their placeholders")
+    counts = f"{len(of_software)} + {len(manual)} + {len(everyday)} pairs, {len(mixed)} not in a test set"
+    print(f"{counts}, {len(train)} of those with their placeholders")
 
 
 def train(folder: Path, names: list[str], seeds: list[int], settings: list[str]) -> None:
@@ -164,8 +164,8 @@ class Way(NamedTuple):
 
     @property
     def about(self) -> str:
-        told = [json.loads(line) for path in self.models for line in (path / "metrics.jsonl").read_text().splitlines()]
-        steps, minutes = max(line["step"] for line in told), max(line.get("seconds", 0) for line in told) / 60
+        lines = [json.loads(line) for path in self.models for line in (path / "metrics.jsonl").read_text().splitlines()]
+        steps, minutes = max(line["step"] for line in lines), max(line.get("seconds", 0) for line in lines) / 60
         seeds = f"ensemble of {len(self.models)}" if len(self.models) > 1 else "one model"
         recipe = f"recipes/l10n-{self.direction}.toml"
         return f"{recipe}, {steps:,} steps in {minutes:.1f} minutes, {seeds}, {self.search.about}"
@@ -182,19 +182,19 @@ def ways(folder: Path, direction: str, *, more: bool) -> Iterator[Way]:
 def score(folder: Path, directions: list[str], *, more: bool) -> None:
     import torch
 
-    found: list[Row] = []
+    written: list[Row] = []
     for direction in directions:
         compared = list(ways(folder, direction, more=more))
-        found += rows_of(compared[0], folder)
+        written += rows_of(compared[0], folder)
         if more:
-            found += [search_row(way, "dev", folder) for way in compared]
+            written += [search_row(way, "dev", folder) for way in compared]
             best = max(compared, key=lambda way: test(way, "dev", folder).chrf)
-            found += [search_row(best, name, folder) for name in TESTS if name.startswith("l10n")]
+            written += [search_row(best, name, folder) for name in TESTS if name.startswith("l10n")]
     path, new = FOLDER / "l10n.json", tuple(direction.replace("-", "") for direction in directions)
     saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    found += [Row(**old) for old in saved if not old["id"].removeprefix("search-").startswith(new)]
+    written += [Row(**old) for old in saved if not old["id"].removeprefix("search-").startswith(new)]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    write("l10n", found, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
+    write("l10n", written, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
     keep_logs("l10n", folder)
 
 

@@ -76,8 +76,8 @@ def translate(folder: Path, system: str, seeds: list[int], about: dict[str, floa
     model = jumok.load([folder / system / str(seed) for seed in seeds])
     outputs = [output.text for output in model.translate(lines("de"))]
     name = seeds[0] if len(seeds) == 1 else ENSEMBLE
-    found = {"seeds": seeds, **about, "outputs": outputs}
-    (folder / f"{system}.{name}.json").write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+    record = {"seeds": seeds, **about, "outputs": outputs}
+    (folder / f"{system}.{name}.json").write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
 
 
 def train(folder: Path, systems: list[str], seeds: list[int], workers: int, minutes: float) -> None:

@@ -119,28 +119,28 @@ def score(folder: Path) -> None:
     rows = []
     for name, (test, year) in product(NAMES, TESTS.items()):
         pair, system = name[:5], SYSTEMS[name[6:]]
-        found = {path.name.split(".")[1]: path for path in sorted(folder.glob(f"{name}.*.{test}.out"))}
-        together = found.pop(ENSEMBLE, None)
-        if not found:
+        outputs = {path.name.split(".")[1]: path for path in sorted(folder.glob(f"{name}.*.{test}.out"))}
+        together = outputs.pop(ENSEMBLE, None)
+        if not outputs:
             continue
         conditions = f"recipes/multi30k-{name}.toml, beam 5, {steps_of(folder, name)}{about.get(name, '')}"
-        id, seeds = f"multi30k-{pair}-{year}", f"mean over training.seed = {', '.join(found)}"
-        scores = [both_scores(path, test, pair) for path in found.values()]
+        id, seeds = f"multi30k-{pair}-{year}", f"mean over training.seed = {', '.join(outputs)}"
+        scores = [both_scores(path, test, pair) for path in outputs.values()]
         for suffix, values in zip(("", "-cased"), zip(*scores, strict=True), strict=True):
             rows.append(row(id + suffix, system, mean(values), f"{conditions}; {seeds}; {SIGNATURES[suffix]}"))
             if len(values) > 1 and not suffix:
                 rows.append(row(f"{id}-deviation", system, stdev(values), f"{conditions}; {seeds}"))
         if together is not None:
             for suffix, value in zip(("", "-cased"), both_scores(together, test, pair), strict=True):
-                members = f"ensemble of training.seed = {', '.join(found)}"
-                told = f"{conditions}; {members}; {SIGNATURES[suffix]}"
-                rows.append(row(id + suffix, f"{system}, {len(found)} models", value, told))
+                members = f"ensemble of training.seed = {', '.join(outputs)}"
+                details = f"{conditions}; {members}; {SIGNATURES[suffix]}"
+                rows.append(row(id + suffix, f"{system}, {len(outputs)} models", value, details))
     for pair, years in PUBLISHED.items():
         for year, value in years.items():
             rows.append(row(f"multi30k-{pair}-{year}", TINY, value, "as published"))
     device = f"{about['device']}, torch {about['torch']}"
-    found = sorted([*rows, *older_rows(rows)], key=place)
-    write("multi30k", found, device=device, packages=("sacrebleu", "sacremoses"))
+    in_order = sorted([*rows, *older_rows(rows)], key=place)
+    write("multi30k", in_order, device=device, packages=("sacrebleu", "sacremoses"))
     keep_logs("multi30k", folder)
 
 
@@ -160,9 +160,9 @@ def both_scores(path: Path, test: str, pair: str) -> tuple[float, float]:
 def steps_of(folder: Path, name: str) -> str:
     """How long the runs of a recipe took, as far as their metrics are there."""
     files = sorted(folder.glob(f"{name}/*/metrics.jsonl")) or sorted(folder.glob(f"{name}.*.metrics.jsonl"))
-    told = [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
-    steps = sorted({max(line["step"] for line in run) for run in told})
-    minutes = max((line.get("seconds", 0) for run in told for line in run), default=0) / 60
+    logs = [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
+    steps = sorted({max(line["step"] for line in run) for run in logs})
+    minutes = max((line.get("seconds", 0) for run in logs for line in run), default=0) / 60
     return f"{' to '.join(f'{step:,}' for step in dict.fromkeys([steps[0], steps[-1]]))} steps in {minutes:.1f} minutes"
 
 
@@ -186,10 +186,10 @@ def measure_time(folder: Path) -> None:
     about, rows = json.loads((folder / ABOUT).read_text()), []
     for name in (name for name in NAMES if (folder / name / "1/metrics.jsonl").exists()):
         pair, system = name[:5], SYSTEMS[name[6:]]
-        told = [json.loads(line) for line in (folder / name / "1/metrics.jsonl").read_text().splitlines()]
-        steps = max(line["step"] for line in told if "tokens_per_second" in line)
+        log = [json.loads(line) for line in (folder / name / "1/metrics.jsonl").read_text().splitlines()]
+        steps = max(line["step"] for line in log if "tokens_per_second" in line)
         conditions = f"recipes/multi30k-{name}.toml, {steps:,} steps"
-        seconds = max(line["seconds"] for line in told if "seconds" in line)
+        seconds = max(line["seconds"] for line in log if "seconds" in line)
         rows.append(Row(f"time-multi30k-{pair}", system, round(seconds / 60, 2), "minutes", conditions))
         outputs = (folder / f"{name}.1.test_2016_flickr.out").read_text(encoding="utf-8").splitlines()
         bleu = tokenised_bleu(outputs, lines(f"test_2016_flickr.{pair[3:]}"), pair[3:])
@@ -240,9 +240,9 @@ def compare_variants(folder: Path) -> None:
                 options = [part for setting in (*COMMON, *settings) for part in ("--set", setting)]
                 command = [sys.executable, "-m", "jumok", "train", recipe, "--out", str(out), *options]
                 subprocess.run(command, check=True)
-            told = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-            best = max(line["validation"]["bleu"] for line in told if "validation" in line)
-            steps = max(line["step"] for line in told)
+            log = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            best = max(line["validation"]["bleu"] for line in log if "validation" in line)
+            steps = max(line["step"] for line in log)
             conditions = (
                 f"{recipe}, {', '.join((*COMMON, *settings))}; {steps:,} steps; best score on the validation set"
             )

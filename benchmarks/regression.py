@@ -198,21 +198,21 @@ CHECKS = [
 def check(case: Case) -> str:
     """Our error and plain torch's against float64."""
     x, y, query = on_gpu(case)
-    found = smoother_of(case, x, y)(query)[:, 0].double()
+    fast = smoother_of(case, x, y)(query)[:, 0].double()
     wide = [tensor.double().cpu() for tensor in (x, y, query)]
     exact = smoother_of(case._replace(dtype="float64"), *wide[:2])(wide[2])[:, 0].cuda()
     plain = in_chunks(case, x, y, query, chunk=2**27).double()
-    told = ~plain.isnan()
-    ours, theirs = (largest(one - exact, told) for one in (found, plain))
-    lost = largest(found - exact, ~told)
+    defined = ~plain.isnan()
+    ours, theirs = (largest(estimate - exact, defined) for estimate in (fast, plain))
+    lost = largest(fast - exact, ~defined)
     # A point at the very edge of the boxcar is in or out by its last digit.
     floor = 0.05 if case.kernel == "boxcar" else 1e-5 if case.dtype == "float32" else 1e-12
     word = "ok" if ours <= 2 * theirs + floor and lost <= 1e-5 else "WRONG"
-    return f"{word} {case}: {ours:.1e}, plain {theirs:.1e}; {int((~told).sum())} without neighbours {lost:.1e}"
+    return f"{word} {case}: {ours:.1e}, plain {theirs:.1e}; {int((~defined).sum())} without neighbours {lost:.1e}"
 
 
-def largest(error: Tensor, some: Tensor) -> float:
-    return float(error[some].abs().max()) if some.any() else 0.0
+def largest(error: Tensor, counted: Tensor) -> float:
+    return float(error[counted].abs().max()) if counted.any() else 0.0
 
 
 def sweep() -> Iterator[Row]:

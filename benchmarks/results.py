@@ -96,8 +96,8 @@ def write(name: str, rows: Iterable[Row], *, device: str, packages: Iterable[str
 def saved(name: str) -> list[Row]:
     """The rows of results/NAME.json; none if the file is not there."""
     path = FOLDER / f"{name}.json"
-    found = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    return [Row(**row) for row in found]
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [Row(**row) for row in rows]
 
 
 def installed(*packages: str) -> list[str]:
@@ -116,7 +116,7 @@ def table(name: str, prefix: str = "", goal: str = "", *, korean: bool = False) 
     deviations = {(row["id"], row["system"]): row for row in rows if row["id"].endswith("-deviation")}
     rows = [row for row in rows if (row["id"], row["system"]) not in deviations]
     ids, units = {row["id"] for row in rows}, {row["unit"] for row in rows}
-    by_unit = any(_base(one) != one and _base(one) in ids for one in ids)
+    by_unit = any(_base(id) != id and _base(id) in ids for id in ids)
     with_unit = len(units) > 1 and not by_unit
     cells: dict[tuple[str, str], str] = {}
     for row in rows:
@@ -128,9 +128,9 @@ def table(name: str, prefix: str = "", goal: str = "", *, korean: bool = False) 
     return _markdown(cells, LABELS.get(name, {}) | (KOREAN.get(name, {}) if korean else {}), corner)
 
 
-def _base(one: str) -> str:
+def _base(id: str) -> str:
     """The id on whose line this one stands."""
-    return next((one.removesuffix(ending) for ending in OTHER_UNITS if one.endswith(ending)), one)
+    return next((id.removesuffix(ending) for ending in OTHER_UNITS if id.endswith(ending)), id)
 
 
 def _markdown(cells: dict[tuple[str, str], str], labels: dict[str, str], corner: str) -> str:
@@ -146,7 +146,7 @@ def _markdown(cells: dict[tuple[str, str], str], labels: dict[str, str], corner:
 def with_tables(page: str, *, korean: bool = False) -> str:
     """The page with every marked table made anew."""
     return MARKED.sub(
-        lambda found: found[1] + table(found[2], found[3] or "", found[4] or "", korean=korean) + found[6], page
+        lambda match: match[1] + table(match[2], match[3] or "", match[4] or "", korean=korean) + match[6], page
     )
 
 

@@ -67,5 +67,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     with ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        found = [row for name, recipe in RECIPES.items() for row in rows_of(folder, name, recipe)]
-    write("resume_gpu", found, device=torch.cuda.get_device_name(), packages=("torch", "triton"))
+        rows = [row for name, recipe in RECIPES.items() for row in rows_of(folder, name, recipe)]
+    write("resume_gpu", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton"))

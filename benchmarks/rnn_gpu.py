@@ -113,14 +113,14 @@ class PlainRnnSearch(nn.Module):
     def forward(self, source: Tensor, visible: Tensor, target_in: Tensor) -> Tensor:
         states, last = self.encoder(self.dropout(self.source(source)))
         words, keys = self.dropout(self.target(target_in)), self.to_key(states)
-        state, found = torch.tanh(self.to_first(torch.cat([last[0], last[1]], -1))), []
+        state, features = torch.tanh(self.to_first(torch.cat([last[0], last[1]], -1))), []
         for word in words.unbind(1):
             scores = self.to_score(torch.tanh(self.to_query(state)[:, None] + keys)).squeeze(-1)
             weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
             context = (weights[:, None] @ states.to(weights.dtype)).squeeze(1)
             state = self.cell(torch.cat([word, context], -1), state)
-            found.append(torch.cat([state, word, context], -1))
-        logits: Tensor = self.output(self.dropout(torch.tanh(self.to_readout(torch.stack(found, 1)))))
+            features.append(torch.cat([state, word, context], -1))
+        logits: Tensor = self.output(self.dropout(torch.tanh(self.to_readout(torch.stack(features, 1)))))
         return logits
 
 
@@ -190,8 +190,8 @@ def train_rows() -> list[Row]:
             step()
             turns[key].append(timed(step, STEPS if key[1] in FAST else 1))
     rows = []
-    for (name, system), found in turns.items():
-        ms = statistics.median(found)
+    for (name, system), times in turns.items():
+        ms = statistics.median(times)
         rate = round(SENTENCES * LENGTH / ms * 1000)
         print(f"{name}, {system}: {ms:.2f} ms, {rate:,} tok/s", flush=True)
         conditions = f"{name}: {CONDITIONS}; {ms:.2f} ms a step"
@@ -232,11 +232,11 @@ def loop_rows(lengths: np.ndarray[Any, Any]) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
             train(model_of(**MODELS[name]), RandomPairs(lengths, BatchConfig()), config, folder=folder)
             lines = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-        found = [line["tokens_per_second"] for line in lines if line.get("tokens_per_second")]
-        print(f"training loop, {name}: {[round(rate / 1000) for rate in found]}k tok/s", flush=True)
+        rates = [line["tokens_per_second"] for line in lines if line.get("tokens_per_second")]
+        print(f"training loop, {name}: {[round(rate / 1000) for rate in rates]}k tok/s", flush=True)
         batches = f"batches of 4,096 tokens with Multi30k's lengths, {LOOP_STEPS} steps"
         whole = lines[-1]["tokens"] / lines[-1]["seconds"]
-        for what, rate in (("from the first step", whole), ("last 400 steps", statistics.median(found[-8:]))):
+        for what, rate in (("from the first step", whole), ("last 400 steps", statistics.median(rates[-8:]))):
             rows.append(Row(f"rnn-loop/{name}, {what}", "jumok", round(rate), "tok/s", batches))
     return rows
 

@@ -40,7 +40,7 @@ from jumok.models import (
     build_model,
 )
 from jumok.models.encoder_decoder import EncoderDecoder
-from jumok.screen import is_launched
+from jumok.torchrun import is_launched
 from jumok.training import TrainingConfig, loop
 from jumok.training.checkpoint import publish_weights
 from jumok.training.cuda_graph import ready_for
@@ -107,7 +107,7 @@ def update(gpus: int, batches: float, *, rate: float, weights: float) -> Step:
 def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
     """The lines of the table for one number of GPUs."""
     hours = PAIRS * TOKENS / step.rate / 3600
-    found = {
+    values = {
         "computing": (1000 * step.computing, "ms"),
         "sending": (1000 * step.sending, "ms"),
         "tokens a second": (step.rate / 1e6, "million"),
@@ -117,7 +117,7 @@ def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
         "GPU hours of it": (step.gpus * hours, "h"),
     }
     system = "1 GPU" if step.gpus == 1 else f"{step.gpus} GPUs"
-    return [Row(f"{prefix}/{name}", system, value, unit, conditions) for name, (value, unit) in found.items()]
+    return [Row(f"{prefix}/{name}", system, value, unit, conditions) for name, (value, unit) in values.items()]
 
 
 def measured(*places: str) -> tuple[float, str]:
@@ -128,10 +128,10 @@ def measured(*places: str) -> tuple[float, str]:
     for place in places:
         name, _, goal = place.partition(":")
         if (path := FOLDER / name).exists():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            for row in found["rows"]:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            for row in saved["rows"]:
                 if (row["id"], row["system"]) == (goal, "jumok") and row["value"]:
-                    return row["value"], f"{goal}, {found['device']}"
+                    return row["value"], f"{goal}, {saved['device']}"
     raise SystemExit(f"no row {' or '.join(places)} of jumok in {FOLDER}; run the benchmark that writes it")
 
 
@@ -311,14 +311,14 @@ def measure_gpu(works: Sequence[str]) -> Path:
                 asked = {"work": work, "way": way, "steps": 40 if work == RNN else 10}
                 running[name].stdin.write(json.dumps(asked) + "\n")  # type: ignore[union-attr]
                 running[name].stdin.flush()  # type: ignore[union-attr]
-                if found := answer(running[name]):
-                    rates.setdefault((work, name + ("" if way == "alone" else f", {way}")), []).append(found["rate"])
+                if reply := answer(running[name]):
+                    rates.setdefault((work, name + ("" if way == "alone" else f", {way}")), []).append(reply["rate"])
     for process in running.values():
         process.communicate()
     conditions = f"one process, bf16, random batches of one shape; median of {ROUNDS} turns"
     rows = [
-        Row(f"scale-gpu/{work}", system, round(statistics.median(found)), "tok/s", conditions)
-        for (work, system), found in rates.items()
+        Row(f"scale-gpu/{work}", system, round(statistics.median(of_turns)), "tok/s", conditions)
+        for (work, system), of_turns in rates.items()
     ]
     for row in rows:
         print(row.id, row.system, f"{row.value:,} tok/s", flush=True)
@@ -329,8 +329,8 @@ def answer(process: "subprocess.Popen[str]") -> dict[str, float] | None:
     """The next line of JSON of a process; None if it has ended."""
     for line in process.stdout or ():
         if line.startswith("{"):
-            found: dict[str, float] = json.loads(line)
-            return found
+            answered: dict[str, float] = json.loads(line)
+            return answered
     return None
 
 
@@ -359,11 +359,11 @@ def measure_preparation(pairs: int = 40_000) -> Path:
         Row(
             f"scale-prepare/{name}",
             "jumok",
-            round(max(found)),
+            round(max(counts)),
             "pairs/s",
-            f"{text}, best of {REPEATS} runs from {min(found):,.0f}",
+            f"{text}, best of {REPEATS} runs from {min(counts):,.0f}",
         )
-        for name, found in rates.items()
+        for name, counts in rates.items()
     ]
     return write("scale_prepare", rows, device=cpu())
 

@@ -34,7 +34,7 @@ def measure(folder: Path) -> None:
     translator = train(recipe, out=folder / "model", device="cpu", draw=False).model
     minutes = (time.process_time() - before) / 60
     sources, references = (list(read_lines(data / f"{TEST}.{side}.gz")) for side in ("en", "de"))
-    outputs = [found.text for found in translator.translate(sources)]
+    outputs = [translation.text for translation in translator.translate(sources)]
     (score,) = score_outputs(outputs, references, ["bleu"], resamples=1)
     what = f"the first {PAIRS:,} pairs of Multi30k en-de, {recipe.training.steps:,} steps"
     rows = [

@@ -146,7 +146,7 @@ class Client:
 
     def hang_up(self) -> None:
         """Disconnect in the middle of the request, or while waiting for the response."""
-        body = json.dumps({"text": [one.text for one in self.draws.choices(self.short, k=8)]})
+        body = json.dumps({"text": [sentence.text for sentence in self.draws.choices(self.short, k=8)]})
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         try:
             connection.putrequest("POST", "/api/translate")
@@ -165,10 +165,10 @@ class Client:
         beam = self.draws.choice(BEAMS)
 
         def right(body: str) -> bool:
-            found = [(one["source"], one["text"]) for one in json.loads(body)["translations"]]
-            return found == [(one.text, one.translations[beam]) for one in asked]
+            answers = [(sentence["source"], sentence["text"]) for sentence in json.loads(body)["translations"]]
+            return answers == [(sentence.text, sentence.translations[beam]) for sentence in asked]
 
-        self._ask("translate", {"text": [one.text for one in asked], "beam": beam}, right, timed=timed)
+        self._ask("translate", {"text": [sentence.text for sentence in asked], "beam": beam}, right, timed=timed)
 
     def _ask(self, path: str, body: Any, right: Callable[[str], bool], *, timed: bool = False) -> None:
         """Send a request, wait, and check the response."""
@@ -180,27 +180,27 @@ class Client:
             else:
                 connection.request("POST", f"/api/{path}", json.dumps(body), JSON)
             answer = connection.getresponse()
-            status, said = answer.status, answer.read().decode()
+            status, text = answer.status, answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
             late = before > self.server.stopped - IN_TIME
             time.sleep(0.1)
             return self.tally.add("after the end") if late else self.tally.add("lost", f"{path}: {error!r}")
         finally:
             connection.close()
-        self._judge(path, status, said, right, time.monotonic() - before if timed else None)
+        self._judge(path, status, text, right, time.monotonic() - before if timed else None)
 
-    def _judge(self, path: str, status: int, said: str, right: Callable[[str], bool], seconds: float | None) -> None:
+    def _judge(self, path: str, status: int, text: str, right: Callable[[str], bool], seconds: float | None) -> None:
         if status in REFUSED:
             self.tally.add("refused")
             time.sleep(self.draws.random())
         elif status == 504:
             self.tally.add("too late")
         elif status != 200:
-            self.tally.add("lost", f"{path}: {status} {said}")
-        elif right(said):
+            self.tally.add("lost", f"{path}: {status} {text}")
+        elif right(text):
             self.tally.add("answered", seconds=seconds)
         else:
-            self.tally.add("mixed", f"{path}: {said}")
+            self.tally.add("mixed", f"{path}: {text}")
 
 
 class SoakResult(NamedTuple):
@@ -235,8 +235,8 @@ def soak(
                 code = server.stop()
             finally:
                 over.set()
-            for one in (*busy, *bursts):
-                one.result(PATIENCE)
+            for future in (*busy, *bursts):
+                future.result(PATIENCE)
         return SoakResult(tally, code, growth, server.log.stat().st_size)
 
 

@@ -98,8 +98,8 @@ def curve(run: Run, device: str) -> list[float]:
     return [json.loads(line)["loss"] for line in lines]
 
 
-def largest(one: list[float], other: list[float]) -> float:
-    return round(max(abs(a - b) for a, b in zip(one, other, strict=True)), 4)
+def largest(losses: list[float], other: list[float]) -> float:
+    return round(max(abs(a - b) for a, b in zip(losses, other, strict=True)), 4)
 
 
 OFF = ", weights off by 10⁻⁶"
@@ -133,20 +133,20 @@ def main(what: str, nudges: int) -> None:
         for name, run in runs.items()
     }
 
-    def found(run: Run) -> list[float]:
+    def losses_of(run: Run) -> list[float]:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.train_curves", what, "--run", json.dumps(run)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         losses: list[float] = json.loads(done.stdout.splitlines()[-1])
         return losses
 
     with ThreadPoolExecutor(2 if device == "cpu" else len(planned)) as pool:
-        save(dict(zip(planned, pool.map(found, planned.values()), strict=True)), what)
+        save(dict(zip(planned, pool.map(losses_of, planned.values()), strict=True)), what)
 
 
 def save(curves: dict[tuple[float, str], list[float]], what: str) -> None:
     """Write the rows of all curves."""
-    for (dropout, name), found in curves.items():
-        print(dropout, name, [round(value, 4) for value in found], flush=True)
+    for (dropout, name), losses in curves.items():
+        print(dropout, name, [round(value, 4) for value in losses], flush=True)
     rows = rows_of(curves, what)
     if what == "cpu":
         print(write("claims_rounding", rows, device=cpu()))
@@ -161,13 +161,13 @@ def rows_of(curves: dict[tuple[float, str], list[float]], what: str) -> list[Row
     The other curve is the one as written, and in `control` that of the same system from the weights as they are.
     """
     rows = []
-    for (dropout, name), found in curves.items():
+    for (dropout, name), losses in curves.items():
         conditions = f"3+3 layers, 256 wide, reversal, {STEPS} steps, bf16, dropout {dropout}"
         place, system = f"training-curves/dropout {dropout}", name.partition(OFF)[0]
-        rows.append(Row(f"{place}, loss at the end", name, round(found[-1], 4), "nats", conditions))
+        rows.append(Row(f"{place}, loss at the end", name, round(losses[-1], 4), "nats", conditions))
         against = PLAIN if what != "control" else system if system != name else "jumok"
         if name != against:
-            difference = largest(found, curves[dropout, against])
+            difference = largest(losses, curves[dropout, against])
             rows.append(Row(f"{place}, largest difference", name, difference, "nats", conditions))
         own = [key for key in curves if (key[0], key[1].partition(OFF)[0]) == (dropout, name)]
         ends = [curves[key][-1] for key in own]

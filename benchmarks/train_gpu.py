@@ -192,8 +192,8 @@ def serve(name: str) -> None:
 
 def ready(process: subprocess.Popen[str], end: float) -> dict[str, float] | None:
     """What a system says when it is ready; None if it fails or takes too long."""
-    found, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0))
-    line = process.stdout.readline() if found else ""
+    readable, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0))
+    line = process.stdout.readline() if readable else ""
     return json.loads(line) if line else None
 
 
@@ -217,21 +217,21 @@ def main() -> None:
     running = {name: subprocess.Popen([*command, name], **pipes) for name in names}
     end, turns = time.monotonic() + PATIENCE, {}
     for name, process in running.items():
-        said = ready(process, end)
-        print(f"{name}: " + ("left out" if said is None else f"ready after {said['seconds']:.0f} s"), flush=True)
-        if said is None:
+        report = ready(process, end)
+        print(f"{name}: " + ("left out" if report is None else f"ready after {report['seconds']:.0f} s"), flush=True)
+        if report is None:
             process.kill()
         else:
             turns[name] = []
     for _ in range(ROUNDS):
-        for name, found in turns.items():
+        for name, reports in turns.items():
             running[name].stdin.write("\n")
             running[name].stdin.flush()
-            found.append(json.loads(running[name].stdout.readline()))
+            reports.append(json.loads(running[name].stdout.readline()))
     rows = []
-    for name, found in turns.items():
+    for name, reports in turns.items():
         running[name].communicate()
-        rows += rows_of(name, found)
+        rows += rows_of(name, reports)
         print(name, *(f"{row.value:,} {row.unit}" for row in rows[-2:]), sep=", ", flush=True)
     packages = installed("torch", "triton", "transformers")
     rows.sort(key=lambda row: row.id, reverse=True)

@@ -63,8 +63,8 @@ def milliseconds(function: Callable[[], Tensor]) -> float:
 
 def main() -> None:
     for name, (rows, width, out) in SHAPES.items():
-        found = {kind: milliseconds(function) for kind, function in products(rows, width, out).items()}
-        rates = (f"{kind} {2e-9 * rows * width * out / ms:.0f} ({ms * 1000:.0f} µs)" for kind, ms in found.items())
+        times = {kind: milliseconds(function) for kind, function in products(rows, width, out).items()}
+        rates = (f"{kind} {2e-9 * rows * width * out / ms:.0f} ({ms * 1000:.0f} µs)" for kind, ms in times.items())
         print(f"{name}: " + ", ".join(rates), flush=True)
 
 

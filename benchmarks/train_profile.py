@@ -61,14 +61,14 @@ def rows(kernels: Iterable[tuple[str, float]]) -> list[Row]:
     """Milliseconds a step of each kind, from the microseconds of every kernel in all steps."""
     spent: dict[str, float] = defaultdict(float)
     for name, microseconds in kernels:
-        spent[kind_of(name)] += microseconds / 1000 / STEPS
-    said = f"torch.profiler, {STEPS} steps; {CONDITIONS.partition('; ')[0]}"
+        spent[kernel_kind(name)] += microseconds / 1000 / STEPS
+    details = f"torch.profiler, {STEPS} steps; {CONDITIONS.partition('; ')[0]}"
     sums = {kind: spent[kind] for kind in (*KINDS, OTHERS)}
-    found = [Row(f"training-profile/{kind}", "jumok", round(value, 2), "ms", said) for kind, value in sums.items()]
-    return [*found, Row("training-profile/all kernels", "jumok", round(sum(sums.values()), 2), "ms", said)]
+    by_kind = [Row(f"training-profile/{kind}", "jumok", round(value, 2), "ms", details) for kind, value in sums.items()]
+    return [*by_kind, Row("training-profile/all kernels", "jumok", round(sum(sums.values()), 2), "ms", details)]
 
 
-def kind_of(name: str) -> str:
+def kernel_kind(name: str) -> str:
     """What a kernel computes, by its name."""
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHERS)
 
@@ -77,7 +77,7 @@ def longest(kernels: Iterable[tuple[str, float, int]]) -> str:
     """A table of the kernels that take the most time: milliseconds and launches a step, microseconds a launch."""
     ranked = sorted(kernels, key=lambda kernel: -kernel[1])[:LONGEST]
     lines = [
-        f"{time / 1000 / STEPS:8.3f} {count / STEPS:8.1f} {time / count:8.1f}  {kind_of(name)}: {name[:150]}"
+        f"{time / 1000 / STEPS:8.3f} {count / STEPS:8.1f} {time / count:8.1f}  {kernel_kind(name)}: {name[:150]}"
         for name, time, count in ranked
     ]
     return "\n".join([f"{'ms':>8} {'launches':>8} {'µs':>8}  kernel", *lines])

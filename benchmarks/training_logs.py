@@ -21,8 +21,8 @@ def keep_logs(benchmark: str, folder: Path) -> list[Path]:
     logs = results.FOLDER / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     written = []
-    found = [path for pattern in PATTERNS for path in folder.glob(pattern)]
-    for metrics in sorted(found):
+    files = [path for pattern in PATTERNS for path in folder.glob(pattern)]
+    for metrics in sorted(files):
         run = ".".join(metrics.relative_to(folder).parts).removesuffix(".metrics.jsonl")
         log = logs / f"{benchmark}.{run}.jsonl"
         log.write_text("".join(f"{line(record)}\n" for record in thinned(read_metrics(metrics))), encoding="utf-8")

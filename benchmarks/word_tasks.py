@@ -85,8 +85,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
     path = folder / RUNS
     if not path.exists():
         return []
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [run for run in found if "error" not in run]
+    runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [run for run in runs if "error" not in run]
 
 
 def _measured(task: tuple[Job, str, str]) -> dict[str, Any]:

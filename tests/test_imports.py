@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
 FOLDERS |= {"regression", "graphs", "images"}
 EVERYTHING = FOLDERS | {"tasks", "screen", "progress", "recipe", "model_folder", "settings", "setting_hints"}
-EVERYTHING |= {"files", "soft_database", "devices"}
+EVERYTHING |= {"files", "soft_database", "devices", "torchrun"}
 
 MAY_IMPORT = {
     "attention": set(),
@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "soft_database": {"attention"},
     "graphs": {"settings", "attention", "data", "files"},
     "images": {"settings", "layers", "models", "data", "files", "devices"},
-    "training": {"settings", "models", "layers", "attention", "data", "screen", "files", "model_folder", "devices"},
+    "training": {"settings", "models", "layers", "attention", "data", "files", "model_folder"}
+    | {"screen", "torchrun", "devices"},
     "decoding": {"models", "layers", "attention", "data", "files", "settings", "setting_hints"},
     "analysis": {"decoding", "training", "models", "layers", "data", "files", "images", "graphs"},
     "recipe": {"files", "setting_hints", "settings"},

@@ -142,13 +142,13 @@ def known_kind(beginning: bytes) -> str:
     return next((kind for mark, kind in KINDS.items() if beginning.startswith(mark)), "")
 
 
-def _not_text(raw: bytes, at: int, path: str | Path, number: int) -> DataError:
-    """Why a line cannot be read, and what to do; `at` is the first wrong byte."""
+def _not_text(raw: bytes, offset: int, path: str | Path, number: int) -> DataError:
+    """Why a line cannot be read, and what to do; `offset` is the first wrong byte."""
     if number == 1 and (kind := known_kind(raw)):
         return DataError(f"{display_name(path)} is {kind}, not text; name a file of text, one sentence a line")
-    where = f"{display_name(path)}, line {number}: byte {at + 1} of the line"
-    if raw[at]:
-        fault, likely = f"(0x{raw[at]:02x}) is not UTF-8", _likely_encoding(raw, number)
+    where = f"{display_name(path)}, line {number}: byte {offset + 1} of the line"
+    if raw[offset]:
+        fault, likely = f"(0x{raw[offset]:02x}) is not UTF-8", _likely_encoding(raw, number)
     elif 3 * raw.count(0) > len(raw):  # letters of two bytes each, one of them 0
         swapped = number == 1 and raw[::2].count(0) > raw[1::2].count(0)
         fault, likely = "is 0, as in UTF-16", "UTF-16BE" if swapped else "UTF-16LE"

@@ -13,7 +13,7 @@ from jumok.analysis.maps.record import record
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.decoding import static_search as module
 from jumok.decoding.beam import longest_outputs, nodes_of
-from jumok.decoding.precision import in_precision, search
+from jumok.decoding.half_precision_search import in_precision, search_in_precision
 from jumok.decoding.static_search import recorded, rounded, searches_of, static_search
 from jumok.layers.recorded import is_recorded
 from jumok.models import (
@@ -264,7 +264,7 @@ def test_a_recorded_model_is_searched_as_it_is_and_not_as_graphs_or_a_copy(make)
         assert is_recorded(model.decoder)
         assert in_precision(model, torch.bfloat16) is model
         inputs = torch.randint(4, 9, (2, 5)), torch.ones(2, 5, dtype=torch.bool)
-        search(model, inputs, SPECIALS, DecodingConfig(beam=2, max_length=5, precision="bf16"))
+        search_in_precision(model, inputs, SPECIALS, DecodingConfig(beam=2, max_length=5, precision="bf16"))
     assert all(len(runs[-1]) for runs in recording.calls.values())
     assert len(recording.calls) == len(recording.layers)
     assert not is_recorded(model)
@@ -317,7 +317,7 @@ def test_what_is_too_large_for_half_precision_is_searched_again_in_single(monkey
 
     def found(precision):
         config = DecodingConfig(beam=2, max_length=6, precision=precision)
-        return search(model, (source, visible), SPECIALS, config, n_best=1)
+        return search_in_precision(model, (source, visible), SPECIALS, config, n_best=1)
 
     assert_same(found("fp16"), found("float32"))
 

@@ -8,7 +8,7 @@ from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
 
 from jumok.data.subwords import BOS, EOS, PAD
 from jumok.decoding import DecodingConfig, Specials, beam_search
-from jumok.decoding.precision import search
+from jumok.decoding.half_precision_search import search_in_precision
 from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig, build_captioner
 from jumok.images.resnet import begin_with_weights
 from jumok.models.rnn.decoder import RnnDecoderConfig
@@ -261,7 +261,9 @@ def test_a_captioner_searches_in_half_precision_as_in_single(encoder, decoder):
     model = build_captioner(ENCODERS[encoder], DECODERS[decoder], side=32, vocabulary=11).eval()
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     half, single = (
-        search(model, (images,), Specials(0, 1, 2), DecodingConfig(beam=2, max_length=4, precision=precision), n_best=1)
+        search_in_precision(
+            model, (images,), Specials(0, 1, 2), DecodingConfig(beam=2, max_length=4, precision=precision), n_best=1
+        )
         for precision in ("bf16", "float32")
     )
     assert [best.score for (best,) in half] == pytest.approx([best.score for (best,) in single], abs=0.1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jumok.errors import ArgumentError
-from jumok.images.pointing import kind_of, pointing, regions
+from jumok.images.pointing import named_property, pointing, regions
 from jumok.images.scenes import COLOURS, KOREAN, SHAPES, scenes
 
 GRID = (8, 8)
@@ -53,11 +53,11 @@ def test_regions_are_those_that_a_thing_reaches_into():
 
 
 def test_kinds_of_words():
-    assert {kind_of(word) for word in COLOURS} == {"colour"}
-    assert {kind_of(KOREAN[word]) for word in COLOURS} == {"colour"}
-    assert {kind_of(word) for word in SHAPES} == {"shape"}
-    assert kind_of("별이") == kind_of("동그라미가") == "shape"
-    assert kind_of("작은") == kind_of("large") == "size"
+    assert {named_property(word) for word in COLOURS} == {"colour"}
+    assert {named_property(KOREAN[word]) for word in COLOURS} == {"colour"}
+    assert {named_property(word) for word in SHAPES} == {"shape"}
+    assert named_property("별이") == named_property("동그라미가") == "shape"
+    assert named_property("작은") == named_property("large") == "size"
 
 
 def test_as_many_words_must_have_looked_as_there_are():

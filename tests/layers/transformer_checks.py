@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from jumok.data import Batch
-from jumok.layers.gpu import maps, stack
-from jumok.layers.gpu.transformer import add_norm, embed_norm, linear
+from jumok.layers.gpu import projections, stack
+from jumok.layers.gpu.transformer import add_norm, embed_norm, linear_on_gpu
 from jumok.layers.transformer import Residual
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.training import batch_loss
@@ -128,8 +128,8 @@ def test_a_linear_map_with_its_activation_is_as_accurate_as_plain_torch(rows, wi
 
     exact = outcome(plain, x.double(), copy.deepcopy(layer).double())
     with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        lowered = maps.lower([[layer]], dtype)[0]
-        ours = outcome(lambda x, _: maps.linear_activation(x, lowered, activation), x, layer)
+        lowered = projections.lower([[layer]], dtype)[0]
+        ours = outcome(lambda x, _: projections.project_and_activate(x, lowered, activation), x, layer)
         reference = outcome(plain, x, layer)
     check_errors(ours, reference, exact, dtype)
 
@@ -137,7 +137,7 @@ def test_a_linear_map_with_its_activation_is_as_accurate_as_plain_torch(rows, wi
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize(("rows", "width", "sizes"), [(1, 8, (5,)), (65, 16, (129, 3)), (2100, 4, (3, 5, 3))])
-def test_maps_of_the_same_vectors_are_as_accurate_as_plain_torch(rows, width, sizes, joint, dtype):
+def test_projections_of_the_same_vectors_are_as_accurate_as_plain_torch(rows, width, sizes, joint, dtype):
     torch.manual_seed(rows)
     layers = [nn.Linear(width, size).to(DEVICE) for size in sizes]
     x, over = torch.randn(1, rows, width, device=DEVICE), torch.randn(1, rows, sum(sizes), device=DEVICE)
@@ -157,8 +157,8 @@ def test_maps_of_the_same_vectors_are_as_accurate_as_plain_torch(rows, width, si
 
     exact = outcome(plain, x.double(), copy.deepcopy(nn.ModuleList(layers)).double())
     with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        (lowered,) = maps.lower([layers], dtype)
-        ours, reference = outcome(lambda x, _: maps.linear(x, lowered), x, layers), outcome(plain, x, layers)
+        (lowered,) = projections.lower([layers], dtype)
+        ours, reference = outcome(lambda x, _: projections.project(x, lowered), x, layers), outcome(plain, x, layers)
     assert all(gradient.dtype == torch.float32 for gradient in ours[len(sizes) :])
     check_errors(ours, reference, exact, dtype)
 
@@ -184,7 +184,7 @@ def test_the_bias_of_a_change_is_as_accurate_as_plain_torch(rows, width, post, d
         return (norm(y), norm(y).to(dtype)) if post else (y, norm(y).to(dtype))
 
     def fused(x, layer, norm):
-        change = maps.product(inner, maps.lower([[layer]], dtype)[0])
+        change = projections.project_without_bias(inner, projections.lower([[layer]], dtype)[0])
         return add_norm(x, change, norm, bias=layer.bias, dropout=0.4, seed=seed, post=post)
 
     exact = outcome(plain, x.double(), copy.deepcopy(layer).double(), copy.deepcopy(norm).double())
@@ -225,10 +225,10 @@ def test_embeddings_with_their_norm_are_as_accurate_as_plain_torch(batch, time, 
 
 def test_parts_that_lie_side_by_side_are_not_copied():
     whole = torch.randn(4, 9)
-    assert maps.side_by_side(whole.split([2, 3, 4], 1)).data_ptr() == whole.data_ptr()
+    assert projections.side_by_side(whole.split([2, 3, 4], 1)).data_ptr() == whole.data_ptr()
     parts = [[whole[:, :2], whole[:, 3:]], [whole[:, 4:], whole[:, :4]], [whole[:, :4], whole[:, 4:].clone()]]
     for some in parts:
-        joined = maps.side_by_side(tuple(some))
+        joined = projections.side_by_side(tuple(some))
         assert torch.equal(joined, torch.cat(some, 1))
         assert joined.data_ptr() != whole.data_ptr()
 
@@ -250,7 +250,7 @@ def test_a_linear_map_is_as_accurate_as_plain_torch_and_has_a_second_gradient(ro
 
     exact = outcome(F.linear, x.double(), copy.deepcopy(layer).double())
     with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        ours, reference = outcome(linear, x, layer), outcome(F.linear, x, layer)
+        ours, reference = outcome(linear_on_gpu, x, layer), outcome(F.linear, x, layer)
     check_errors(ours, reference, exact, dtype)
 
 

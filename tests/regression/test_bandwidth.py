@@ -183,7 +183,9 @@ def test_of_two_valleys_as_deep_the_wider_bandwidth_wins(kernel, wide, chosen, m
 
 def test_every_point_is_left_out_where_that_takes_seconds_and_some_where_it_would_take_hours(monkeypatch):
     asked = []
-    monkeypatch.setattr(bandwidths, "search", lambda smoother, rows, *rest, **more: asked.append(len(rows)) or CHOSEN)
+    monkeypatch.setattr(
+        bandwidths, "search_grid", lambda smoother, rows, *rest, **more: asked.append(len(rows)) or CHOSEN
+    )
     for points in (3000, 8192, 10_000, 50_000):
         KernelRegressor().fit(np.arange(points, dtype=np.float32)[:, None], np.zeros(points))
     assert asked == [3000, 8192, 2**26 // 10_000, 2048]

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 import jumok
-from jumok.analysis.report.numbers import EvaluationSet, System
+from jumok.analysis.report.content import EvaluationSet, System
 from jumok.data.terms import Terms
 from jumok.decoding import Hypothesis
 from jumok.tasks.part_search import PartSearch

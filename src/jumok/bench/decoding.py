@@ -16,7 +16,7 @@ from jumok.data import Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.decoding import DecodingConfig, Specials
 from jumok.decoding.ctranslate2_engine import CTranslate2Engine, is_installed
 from jumok.decoding.ctranslate2_model import write_model
-from jumok.decoding.precision import search
+from jumok.decoding.half_precision_search import search_in_precision
 from jumok.models import EncoderDecoder
 
 BEAM = 5
@@ -107,7 +107,7 @@ def _jumok(make: Callable[[], EncoderDecoder], source: Tensor, device: torch.dev
     config = DecodingConfig(beam=BEAM, min_length=length, max_length=length)
     model, source = make().to(device).eval(), source.to(device)
     inputs = source, torch.ones_like(source, dtype=torch.bool)
-    return lambda: search(model, inputs, Specials(PAD, BOS, EOS), config)
+    return lambda: search_in_precision(model, inputs, Specials(PAD, BOS, EOS), config)
 
 
 def _marian(shape: TransformerShape, source: Tensor, device: torch.device) -> Call:

@@ -134,7 +134,7 @@ def scikit_learn_prediction(case: Case) -> Call:
         return mixed
 
     def epanechnikov(distances: np.ndarray) -> np.ndarray:
-        return np.array([np.maximum(0, 1 - (one / case.bandwidth) ** 2) for one in distances], dtype=object)
+        return np.array([np.maximum(0, 1 - (row / case.bandwidth) ** 2) for row in distances], dtype=object)
 
     weights = "uniform" if case.kernel == "boxcar" else epanechnikov
     model = RadiusNeighborsRegressor(radius=case.bandwidth, weights=weights).fit(x, y)

@@ -15,7 +15,8 @@ from jumok.cli.loading import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
 from jumok.cli.usage import Command, CommandGroup, UsageError, is_help, usage_line, with_options
 from jumok.errors import ArgumentError, JumokError
-from jumok.screen import is_launched, prints_messages, to_screen
+from jumok.screen import to_screen
+from jumok.torchrun import is_launched, prints_messages
 
 COMMANDS = {
     "train": "Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.",

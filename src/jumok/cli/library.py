@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from jumok.tasks import evaluation as evaluation
     from jumok.tasks import inspect as inspect
     from jumok.tasks import map_source as map_source
-    from jumok.tasks import own_shortlist as own_shortlist
     from jumok.tasks import run as run
+    from jumok.tasks import shortlist_from_text as shortlist_from_text
     from jumok.tasks import translation_scores as translation_scores
     from jumok.tasks import translation_warnings as translation_warnings
 
@@ -77,7 +77,7 @@ else:
     evaluation = LazyModule("jumok.tasks.evaluation")
     inspect = LazyModule("jumok.tasks.inspect")
     map_source = LazyModule("jumok.tasks.map_source")
-    own_shortlist = LazyModule("jumok.tasks.own_shortlist")
     run = LazyModule("jumok.tasks.run")
+    shortlist_from_text = LazyModule("jumok.tasks.shortlist_from_text")
     translation_scores = LazyModule("jumok.tasks.translation_scores")
     translation_warnings = LazyModule("jumok.tasks.translation_warnings")

@@ -44,7 +44,7 @@ def shortlist(
         def show(numbers: range, share: float) -> None:
             bars.show_share(f"translating {numbers[0]:,} to {numbers[-1]:,}", share)
 
-        saved = library.own_shortlist.save_shortlist(translator, texts, translations, tag=tag, tell=show)
+        saved = library.shortlist_from_text.save_shortlist(translator, texts, translations, tag=tag, tell=show)
     if json:
         print_json({**asdict(saved), "path": str(saved.path)})
         return

@@ -12,7 +12,7 @@ from jumok.cli import library
 from jumok.cli.arguments import TaskFile, named_folder, own_task
 from jumok.cli.output import print_json, say
 from jumok.errors import ArgumentError
-from jumok.screen import prints_messages
+from jumok.torchrun import prints_messages
 
 
 def train(

@@ -115,7 +115,7 @@ def learn_edit_distance(pairs: Pairs, *, same_alphabet: bool = False, rounds: in
     if not any(letters):
         return EditDistance({}, {}, {})
     numbers = [{letter: number for number, letter in enumerate(side)} for side in letters]
-    groups = _groups([([numbers[0][x] for x in one], [numbers[1][y] for y in other]) for one, other in pairs])
+    groups = _groups([([numbers[0][x] for x in left], [numbers[1][y] for y in right]) for left, right in pairs])
     sizes = len(letters[0]), len(letters[1])
     first = np.ones(sizes)
     if same_alphabet:
@@ -132,7 +132,7 @@ def learn_edit_distance(pairs: Pairs, *, same_alphabet: bool = False, rounds: in
 def _costs(letters: list[list[int]], counts: list[np.ndarray]) -> EditDistance:
     costs = [np.round(-part, 4) for part in _Probabilities.of([np.where(part < LEAST, 0, part) for part in counts])]
     substitute, delete, insert = (
-        {at: float(part[at]) for at in zip(*np.isfinite(part).nonzero(), strict=True)} for part in costs
+        {place: float(part[place]) for place in zip(*np.isfinite(part).nonzero(), strict=True)} for part in costs
     )
     return EditDistance(
         {(letters[0][x], letters[1][y]): cost for (x, y), cost in substitute.items()},

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jumok.decoding.beam import BeamTree, Node, beam_search
     from jumok.decoding.config import DecodingConfig
-    from jumok.decoding.specials import Hypothesis, Observer, Specials, Survivors
+    from jumok.decoding.hypotheses import Hypothesis, Observer, Specials, Survivors
 
 __all__ = ["BeamTree", "DecodingConfig", "Hypothesis", "Node", "Observer", "Specials", "Survivors", "beam_search"]
 
 # Imported when first asked for: the settings of decoding, which the command line declares, need no PyTorch.
 _HOME = dict.fromkeys(["BeamTree", "Node", "beam_search"], "beam") | {"DecodingConfig": "config"}
-_HOME |= dict.fromkeys(["Hypothesis", "Observer", "Specials", "Survivors"], "specials")
+_HOME |= dict.fromkeys(["Hypothesis", "Observer", "Specials", "Survivors"], "hypotheses")
 
 
 def __getattr__(name: str) -> Any:

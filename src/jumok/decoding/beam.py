@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.decoding.config import DecodingConfig
-from jumok.decoding.specials import Hypothesis, Observer, Specials, Survivors
+from jumok.decoding.hypotheses import Hypothesis, Observer, Specials, Survivors
 from jumok.decoding.static_search import NotRecordedError, static_search
 from jumok.layers.recorded import is_recorded
 from jumok.models.encoder_decoder import Decoder, Encoding, State

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.decoding.config import DecodingConfig
-from jumok.decoding.specials import Specials
+from jumok.decoding.hypotheses import Specials
 
 
 class Rules(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from jumok.decoding.specials import Hypothesis
+from jumok.decoding.hypotheses import Hypothesis
 
 ORDERS = 6
 """Lengths of the character n-grams that chrF counts."""

@@ -23,8 +23,8 @@ from jumok.decoding.beam import (
     pick_rows,
 )
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.hypotheses import Hypothesis, Observer, Specials, Survivors
 from jumok.decoding.patterns import FORBIDDEN, Constraints
-from jumok.decoding.specials import Hypothesis, Observer, Specials, Survivors
 from jumok.models.encoder_decoder import Decoder, Encoding
 
 FULL_BANKS = 4

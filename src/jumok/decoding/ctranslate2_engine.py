@@ -18,8 +18,8 @@ from typing import Any
 from jumok.data import BOS, EOS, PAD, TokenizerPair
 from jumok.decoding.config import DecodingConfig, Precision
 from jumok.decoding.ctranslate2_model import POSITIONS
+from jumok.decoding.hypotheses import Hypothesis
 from jumok.decoding.shortlist import Shortlist
-from jumok.decoding.specials import Hypothesis
 from jumok.errors import ModelError
 
 SHORTLIST = "vmap.txt"

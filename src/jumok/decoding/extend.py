@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok.attention.backends import why_no_triton
 from jumok.decoding.beam_tensors import Beams, Rules
-from jumok.decoding.specials import Hypothesis
+from jumok.decoding.hypotheses import Hypothesis
 
 
 def extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rules: Rules) -> None:

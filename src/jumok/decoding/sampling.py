@@ -15,8 +15,8 @@ from torch import Tensor
 
 from jumok.decoding.beam import repeats_ngram
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.hypotheses import Hypothesis, Specials
 from jumok.decoding.patterns import FORBIDDEN, Constraints
-from jumok.decoding.specials import Hypothesis, Specials
 from jumok.models.encoder_decoder import Decoder, Encoding
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from jumok.decoding.beam_tensors import Beams, Rules
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.extend import extend, outputs_of
-from jumok.decoding.specials import Hypothesis, Specials, Survivors
+from jumok.decoding.hypotheses import Hypothesis, Specials, Survivors
 from jumok.models.encoder_decoder import Decoder, Encoding
 
 LAG = 2

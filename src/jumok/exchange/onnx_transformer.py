@@ -196,8 +196,8 @@ def _rotated(g: OnnxGraph, x: str, positions: str, dim: int, base: float) -> str
     turn = torch.zeros(dim, dim)
     for even in range(0, paired, 2):
         turn[even + 1, even], turn[even, even + 1] = -1, 1
-    at = [g("Gather", g.weight(table), positions) for table in (cos, sin)]
-    return g("Add", g("Mul", x, at[0]), g("Mul", g("MatMul", x, g.weight(turn)), at[1]))
+    factors = [g("Gather", g.weight(table), positions) for table in (cos, sin)]
+    return g("Add", g("Mul", x, factors[0]), g("Mul", g("MatMul", x, g.weight(turn)), factors[1]))
 
 
 def _feed_forward(g: OnnxGraph, feed: FeedForward, x: str) -> str:

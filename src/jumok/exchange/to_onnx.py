@@ -24,7 +24,7 @@ from jumok.models.rnn.encoder import RnnEncoder
 from jumok.models.transformer.config import TransformerConfig
 from jumok.models.transformer.decoder import TransformerDecoder
 from jumok.models.transformer.encoder import TransformerEncoder
-from jumok.tasks.describe import kind_of
+from jumok.tasks.describe import part_kind
 from jumok.tasks.translator import TrainedTranslator
 
 ENCODER, DECODER, DESCRIPTION = "encoder.onnx", "decoder.onnx", "model.json"
@@ -49,7 +49,7 @@ def why_not(trained: TrainedTranslator) -> str | None:
     if not isinstance(encoder, TransformerEncoder | RnnEncoder):
         return f"an encoder of this kind ({type(encoder).__name__}) has no ONNX graph"
     if not isinstance(decoder, TransformerDecoder | RnnDecoder):
-        kind = kind_of(decoder, trained.recipe.decoder)
+        kind = part_kind(decoder, trained.recipe.decoder)
         return f'decoder.kind = "{kind}" has no ONNX graph; use jumok translate or jumok serve'
     if decoder.config.copy:
         return f"{decoder.config.shown('copy')} has no ONNX graph"

@@ -390,10 +390,10 @@ def _by_head(scores: Tensor | None, order: Adjacency) -> Tensor | None:
 
 def _as_given(rows: Tensor, order: Adjacency) -> Tensor:
     """The inverse of `_sorted`."""
-    edges, found = len(order.edges), torch.empty_like(rows, memory_format=torch.contiguous_format)
-    found[:edges].index_copy_(0, order.edges.long(), rows[:edges])
-    found[edges:] = rows[edges:]
-    return found
+    edges, restored = len(order.edges), torch.empty_like(rows, memory_format=torch.contiguous_format)
+    restored[:edges].index_copy_(0, order.edges.long(), rows[:edges])
+    restored[edges:] = rows[edges:]
+    return restored
 
 
 def _length(rows: Tensor | None) -> int:

@@ -134,13 +134,13 @@ def delta_kernel(
     node, head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
     dims = tl.arange(0, BLOCK_DIM)
     inside = (node < nodes)[:, None] & (dims < DIM)[None, :]
-    at = ((node.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
-    given = tl.load(d_out + at, mask=inside, other=0.0).to(tl.float32)
-    delta = tl.sum(given * tl.load(out + at, mask=inside, other=0.0).to(tl.float32), 1)
+    offsets = ((node.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
+    given = tl.load(d_out + offsets, mask=inside, other=0.0).to(tl.float32)
+    delta = tl.sum(given * tl.load(out + offsets, mask=inside, other=0.0).to(tl.float32), 1)
     place, there = head.to(tl.int64) * nodes + node, node < nodes
     tl.store(rows + COLUMNS * place + COLUMNS // 2, delta, mask=there)
     if not DYNAMIC:
-        among = tl.sum(given * tl.load(positive + at, mask=inside, other=0.0), 1)
+        among = tl.sum(given * tl.load(positive + offsets, mask=inside, other=0.0), 1)
         due = among - delta * tl.load(share + place, mask=there, other=0.0)
         tl.store(d_target + place, (1.0 - SLOPE) * due, mask=there)
 
@@ -243,12 +243,12 @@ def vector_gradients_kernel(
     of_source, of_target = tl.zeros([BLOCK, BLOCK_DIM], tl.float32), tl.zeros([BLOCK, BLOCK_DIM], tl.float32)
     for start in range(tl.program_id(0) * BLOCK, nodes, tl.num_programs(0) * BLOCK):
         node = start + tl.arange(0, BLOCK)
-        at = ((node.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
-        own = tl.load(values + at, mask=(node < nodes)[:, None] & (dims < DIM)[None, :], other=0.0).to(tl.float32)
+        offsets = ((node.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
+        own = tl.load(values + offsets, mask=(node < nodes)[:, None] & (dims < DIM)[None, :], other=0.0).to(tl.float32)
         source = head.to(tl.int64) * nodes + node
         target = tl.cast(HEADS, tl.int64) * nodes + source
         of_source += times(tl.load(d_scores + source, mask=node < nodes, other=0.0), own)
         of_target += times(tl.load(d_scores + target, mask=node < nodes, other=0.0), own)
-    at = d_vectors + ((tl.program_id(0) * 2) * HEADS + head) * DIM + dims
-    tl.store(at, tl.sum(of_source, 0), mask=dims < DIM)
-    tl.store(at + HEADS * DIM, tl.sum(of_target, 0), mask=dims < DIM)
+    pointers = d_vectors + ((tl.program_id(0) * 2) * HEADS + head) * DIM + dims
+    tl.store(pointers, tl.sum(of_source, 0), mask=dims < DIM)
+    tl.store(pointers + HEADS * DIM, tl.sum(of_target, 0), mask=dims < DIM)

@@ -86,8 +86,8 @@ def mix(
         other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
         )
-        at = (other.to(tl.int64) * HEADS + head) * DIM
-        seen = load_rows(values, at, visible, dims, DIM)
+        offsets = (other.to(tl.int64) * HEADS + head) * DIM
+        seen = load_rows(values, offsets, visible, dims, DIM)
         hidden = seen + own[None, :]
         hidden = with_features(hidden, place, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
         slope = tl.where(hidden > 0, 1.0, SLOPE)
@@ -98,7 +98,7 @@ def mix(
         if DROPOUT > 0:
             weights *= kept(seed, head, edge, DROPOUT)
         if CARRIED:
-            seen = load_rows(carried, at, visible, dims, DIM)
+            seen = load_rows(carried, offsets, visible, dims, DIM)
         mixed = add_rows(scaled(mixed, old, APART), weights[:, None] * seen, APART)
     level, old = last_level(level, APART)
     whole = tl.sum(total * old, 0)
@@ -160,8 +160,8 @@ def source_gradients(
         other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
         )
-        at = (other.to(tl.int64) * HEADS + head) * DIM
-        seen, given = load_rows(target, at, visible, dims, DIM), load_rows(d_out, at, visible, dims, DIM)
+        offsets = (other.to(tl.int64) * HEADS + head) * DIM
+        seen, given = load_rows(target, offsets, visible, dims, DIM), load_rows(d_out, offsets, visible, dims, DIM)
         lse, delta = two_numbers(tl.load(rows + other, mask=visible, other=0))
         hidden = seen + own[None, :]
         hidden = with_features(hidden, place, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
@@ -231,14 +231,14 @@ def target_gradients(
         other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
         )
-        at = (other.to(tl.int64) * HEADS + head) * DIM
-        seen = load_rows(values, at, visible, dims, DIM)
+        offsets = (other.to(tl.int64) * HEADS + head) * DIM
+        seen = load_rows(values, offsets, visible, dims, DIM)
         hidden = seen + own[None, :]
         hidden = with_features(hidden, place, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
         slope = tl.where(hidden > 0, 1.0, SLOPE)
         activated = hidden * slope
         if CARRIED:
-            seen = load_rows(carried, at, visible, dims, DIM)
+            seen = load_rows(carried, offsets, visible, dims, DIM)
         weights = tl.exp(tl.sum(activated * direction[None, :], 1) - lse)
         used = weights
         if DROPOUT > 0:
@@ -296,13 +296,13 @@ def edge_kernel(
                 used = weights * kept(seed, head, edge, DROPOUT)
             due = tl.where(visible, used * tl.sum(seen * given, 1) - weights * delta, 0.0)
             d_hidden = tl.where(visible[:, None], due[:, None] * rise * direction[None, :], 0.0)
-            at = edge.to(tl.int64)[:, None] * EDGE_WIDTH + widths[None, :]
+            offsets = edge.to(tl.int64)[:, None] * EDGE_WIDTH + widths[None, :]
             inside = visible[:, None] & widths_in[None, :]
-            feature = tl.load(features + at, mask=inside, other=0.0).to(tl.float32)
+            feature = tl.load(features + offsets, mask=inside, other=0.0).to(tl.float32)
             d_weight = tl.dot(tl.trans(d_hidden), feature, d_weight, input_precision="ieee")
             d_feature = tl.dot(d_hidden, weight, input_precision="ieee")
-            kept_so_far = tl.load(d_features + at, mask=inside & (head > 0), other=0.0)
-            tl.store(d_features + at, d_feature + kept_so_far, mask=there[:, None] & widths_in[None, :])
+            kept_so_far = tl.load(d_features + offsets, mask=inside & (head > 0), other=0.0)
+            tl.store(d_features + offsets, d_feature + kept_so_far, mask=there[:, None] & widths_in[None, :])
         tl.debug_barrier()  # the next head adds to what other threads have written
         out = d_projection + tl.program_id(0).to(tl.int64) * (HEADS * EDGE_WIDTH * DIM) + along
         tl.store(out, d_weight, mask=both_in)

@@ -39,15 +39,15 @@ def product_kernel(
     for start in range(0, inner, INNER):
         terms = start + tl.arange(0, INNER)
         inside = terms < inner
-        at = x + rows[:, None].to(tl.int64) * inner + terms[None, :]
-        left = tl.load(at, mask=rows_in[:, None] & inside[None, :], other=0.0)
-        at = terms[:, None] + cols[None, :] * inner
-        right = tl.load(high + at, mask=inside[:, None] & cols_in[None, :], other=0.0)
-        right_low = tl.load(low + at, mask=inside[:, None] & cols_in[None, :], other=0.0)
+        pointers = x + rows[:, None].to(tl.int64) * inner + terms[None, :]
+        left = tl.load(pointers, mask=rows_in[:, None] & inside[None, :], other=0.0)
+        offsets = terms[:, None] + cols[None, :] * inner
+        right = tl.load(high + offsets, mask=inside[:, None] & cols_in[None, :], other=0.0)
+        right_low = tl.load(low + offsets, mask=inside[:, None] & cols_in[None, :], other=0.0)
         left_high = high_bits(left)
-        found = tl.dot(left - left_high, right, input_precision="tf32")
-        found = tl.dot(left_high, right_low, found, input_precision="tf32")
-        acc += tl.dot(left_high, right, found, input_precision="tf32")
+        correction = tl.dot(left - left_high, right, input_precision="tf32")
+        correction = tl.dot(left_high, right_low, correction, input_precision="tf32")
+        acc += tl.dot(left_high, right, correction, input_precision="tf32")
     place = out + rows[:, None].to(tl.int64) * cols_count + cols[None, :]
     inside = rows_in[:, None] & cols_in[None, :]
     if BIAS:
@@ -87,15 +87,15 @@ class Linears(Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        d_x, found = None, []
+        d_x, gradients = None, []
         ones = x.new_ones(len(x))
         for grad, weight, biased in zip(grads, weights, ctx.biased, strict=True):
             grad = grad.contiguous()
             if ctx.needs_input_grad[0]:
                 d_x = product(grad, weight.mT.contiguous(), onto=d_x)
             # A sum over all nodes: one long product is as fast on the other cores.
-            found += [grad.mT @ x, grad.mT.mv(ones) if biased else None]
-        return d_x, *found
+            gradients += [grad.mT @ x, grad.mT.mv(ones) if biased else None]
+        return d_x, *gradients
 
 
 def suits(x: Tensor, *weights: Tensor) -> bool:

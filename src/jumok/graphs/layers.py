@@ -48,7 +48,7 @@ from jumok.graphs.edges import (
     sort_edges,
     static_edge_scores,
 )
-from jumok.graphs.sparse import SparseRows, linears
+from jumok.graphs.sparse import SparseRows, project_rows_by_each
 
 MOST_EDGE_WIDTH = 32
 """GATv2's kernels take features of edges up to this width; wider ones are scored piece by piece."""
@@ -207,7 +207,7 @@ class GraphAttention(_GraphLayer):
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
-        values = linears(x, (self.to_values.weight, None))[0].view(-1, self.heads, self.head_dim)
+        values = project_rows_by_each(x, (self.to_values.weight, None))[0].view(-1, self.heads, self.head_dim)
         vectors = torch.stack([self.source_vector, self.target_vector])
         scores, pair_scores = (partial(of, values, vectors) for of in (self._scores_of, self._pair_scores))
         if not (self.has_kernels and runs_on_kernels(values)) or self.degree_exponent:
@@ -322,9 +322,9 @@ class GraphAttentionV2(_GraphLayer):
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
-        maps = [self.to_source] if self.to_target is self.to_source else [self.to_source, self.to_target]
-        projected = linears(x, *((linear.weight, linear.bias) for linear in maps))
-        source, target = (projected[at].view(-1, self.heads, self.head_dim) for at in (0, -1))
+        projections = [self.to_source] if self.to_target is self.to_source else [self.to_source, self.to_target]
+        projected = project_rows_by_each(x, *((linear.weight, linear.bias) for linear in projections))
+        source, target = (projected[index].view(-1, self.heads, self.head_dim) for index in (0, -1))
         scores = partial(self._scores, source, target)
         pair_scores = partial(self._pair_scores, source, target)
         if not runs_on_kernels(source) or self.degree_exponent or (self.edge_width or 0) > MOST_EDGE_WIDTH:

@@ -26,7 +26,7 @@ from jumok.graphs.layers import (
     SuperGraphAttention,
     glorot_linear,
 )
-from jumok.graphs.sparse import SparseRows, linear
+from jumok.graphs.sparse import SparseRows, project_rows
 from jumok.settings import Depth, Fraction, NonNegativeFloat, PositiveInt, Settings
 
 __all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
@@ -172,7 +172,7 @@ class GraphAttentionNetwork(nn.Module):
         attention = []
         x = self._drop_nodes(x)
         if self.input_layer is not None:
-            x = F.elu(linear(self._dropped(x), self.input_layer.weight, self.input_layer.bias))
+            x = F.elu(project_rows(self._dropped(x), self.input_layer.weight, self.input_layer.bias))
         for number, layer in enumerate(self.layers):
             if hops:
                 assert isinstance(edge_index, Tensor)
@@ -184,7 +184,7 @@ class GraphAttentionNetwork(nn.Module):
             attention.append(attended.weights)
             values: Tensor = attended.values
             if self.skips:
-                values = values + linear(x, self.skips[number].weight)  # type: ignore[arg-type]
+                values = values + project_rows(x, self.skips[number].weight)  # type: ignore[arg-type]
             x = F.elu(values) if number < len(self.layers) - 1 or self.to_classes is not None else values
         assert isinstance(x, Tensor)
         if self.to_classes is None:

@@ -50,7 +50,7 @@ def sample(
     graph: Graph, asked: Int[np.ndarray, " asked"], fanout: Sequence[int], draws: np.random.Generator
 ) -> Neighbourhood:
     """Sample the neighbourhood of the nodes `asked`, in one step for each number of `fanout`."""
-    place = {int(node): at for at, node in enumerate(asked)}
+    place = {int(node): number for number, node in enumerate(asked)}
     nodes, reach = [np.asarray(asked, np.int64)], [(len(asked), 0)]
     columns: list[np.ndarray] = []
     numbers: list[np.ndarray] = []
@@ -59,7 +59,7 @@ def sample(
         edges, row = _edges_into(graph, frontier, count, draws)
         sources = np.asarray(graph.sources[edges], np.int64)
         new = [int(node) for node in dict.fromkeys(sources.tolist()) if int(node) not in place]
-        place |= {node: at for at, node in enumerate(new, start=len(place))}
+        place |= {node: number for number, node in enumerate(new, start=len(place))}
         places = np.fromiter((place[node] for node in sources.tolist()), np.int64, len(sources))
         columns.append(np.stack([places, row + first]))
         numbers.append(edges)

@@ -86,7 +86,7 @@ class SparseRows(NamedTuple):
         return self.values.new_zeros(self.shape).index_put((places, self.columns), self.values, accumulate=True)
 
 
-def linear(
+def project_rows(
     x: Float[Tensor, "row column"] | SparseRows,
     weight: Float[Tensor, "out column"],
     bias: Float[Tensor, " out"] | None = None,
@@ -98,11 +98,11 @@ def linear(
     return product if bias is None else product + bias
 
 
-def linears(
+def project_rows_by_each(
     x: Float[Tensor, "row column"] | SparseRows,
     *pairs: tuple[Float[Tensor, "out column"], Float[Tensor, " out"] | None],
 ) -> tuple[Float[Tensor, "row out"], ...]:
-    """`linear` for several pairs of weight and bias.
+    """`project_rows` for several pairs of weight and bias.
 
     Many rows in single precision on a GPU go to its tensor cores; wide rows on a CPU are multiplied by all at once.
     """
@@ -116,7 +116,7 @@ def linears(
                 return products
     if isinstance(x, Tensor) and x.is_cpu and x.shape[1] >= WIDE and len(pairs) > 1:
         return _side_by_side(x, pairs)
-    return tuple(linear(x, weight, bias) for weight, bias in pairs)
+    return tuple(project_rows(x, weight, bias) for weight, bias in pairs)
 
 
 def _side_by_side(x: Tensor, pairs: tuple[tuple[Tensor, Tensor | None], ...]) -> tuple[Tensor, ...]:

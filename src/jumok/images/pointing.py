@@ -44,7 +44,7 @@ def pointing(maps: Iterable[tuple[Scene, Float[np.ndarray, "_ _ _"]]], *, langua
             if word.thing is not None:
                 on = (attention * reach).sum((1, 2))
                 masses.append(float(on[word.thing]))
-                hits[kind_of(word.text)].append(bool(on.argmax() == word.thing and on[word.thing] > 0.5))
+                hits[named_property(word.text)].append(bool(on.argmax() == word.thing and on[word.thing] > 0.5))
     every = [hit for kind in KINDS for hit in hits[kind]]
     return Pointing(
         _percent(every),
@@ -68,7 +68,7 @@ def regions(scene: Scene, grid: tuple[int, ...]) -> Bool[np.ndarray, "thing row 
     return np.asarray(masks.any((2, 4)))
 
 
-def kind_of(word: str) -> str:
+def named_property(word: str) -> str:
     """What a naming word says of its thing: size, colour or shape."""
     english = {KOREAN[name]: name for name in KOREAN}
     stem = next((english[known] for known in sorted(english, key=len, reverse=True) if word.startswith(known)), word)

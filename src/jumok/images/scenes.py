@@ -137,10 +137,10 @@ def _placed(draws: Random, appearances: list[Appearance]) -> tuple[Thing, ...] |
     first = Thing(*appearances[0], draws.gauss(0.5, 0.12), draws.gauss(0.5, 0.12))
     others = tuple(_beside(draws, first, appearance) for appearance in appearances[1:])
     things = (first, *others)
-    inside = all(thing.radius + 0.02 < at < 0.98 - thing.radius for thing in things for at in (thing.x, thing.y))
+    inside = all(thing.radius + 0.02 < x < 0.98 - thing.radius for thing in things for x in (thing.x, thing.y))
     nearest = all(_from_middle(first) + NEARER < _from_middle(other) for other in others)
-    ordered = all(one.x + LEFTER < next_.x for one, next_ in pairwise(others))
-    apart = all(_apart(one, other) for at, one in enumerate(things) for other in things[:at])
+    ordered = all(thing.x + LEFTER < next_.x for thing, next_ in pairwise(others))
+    apart = all(_apart(thing, other) for count, thing in enumerate(things) for other in things[:count])
     return things if inside and nearest and ordered and apart else None
 
 
@@ -156,8 +156,8 @@ def _from_middle(thing: Thing) -> float:
     return hypot(thing.x - 0.5, thing.y - 0.5)
 
 
-def _apart(one: Thing, other: Thing) -> bool:
-    return hypot(one.x - other.x, one.y - other.y) > one.radius + other.radius + GAP
+def _apart(thing: Thing, other: Thing) -> bool:
+    return hypot(thing.x - other.x, thing.y - other.y) > thing.radius + other.radius + GAP
 
 
 def _split_of(appearances: list[Appearance]) -> Split:
@@ -207,12 +207,12 @@ def _cover(thing: Thing, side: int) -> Float[np.ndarray, "{side} {side}"]:
     """How much of every pixel the thing covers."""
     cover = np.zeros((side, side))
     box = [
-        slice(max(int((at - thing.radius) * side), 0), min(int((at + thing.radius) * side) + 1, side))
-        for at in (thing.y, thing.x)
+        slice(max(int((centre - thing.radius) * side), 0), min(int((centre + thing.radius) * side) + 1, side))
+        for centre in (thing.y, thing.x)
     ]
     down, across = (
-        ((np.arange(part.start * FINE, part.stop * FINE) + 0.5) / (FINE * side) - at) / thing.radius
-        for part, at in zip(box, (thing.y, thing.x), strict=True)
+        ((np.arange(part.start * FINE, part.stop * FINE) + 0.5) / (FINE * side) - centre) / thing.radius
+        for part, centre in zip(box, (thing.y, thing.x), strict=True)
     )
     inside = _inside(thing.shape, across[None, :], down[:, None])
     rows, columns = (part.stop - part.start for part in box)

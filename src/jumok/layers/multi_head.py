@@ -157,7 +157,7 @@ class MultiHeadAttention(nn.Module):
             return self._queries(x, start), self.keys_values(x, start=start)
         weight = torch.cat([layer.weight for layer in layers])
         bias = None if self.to_query.bias is None else torch.cat([layer.bias for layer in layers])
-        parts = torch.split(linear(x, weight, bias), [layer.out_features for layer in layers], -1)
+        parts = torch.split(linear_by_device(x, weight, bias), [layer.out_features for layer in layers], -1)
         return self.split_projected(*parts, start=start)
 
     def split_projected(
@@ -235,11 +235,13 @@ def keys_values_of(layers: Sequence[MultiHeadAttention], x: Float[Tensor, "batch
 
     On a GPU they come from one product, whose gradient of x is also one product and not a sum of many.
     """
-    maps = [part for layer in layers for part in (layer.to_key, layer.to_value)]
-    if not gains_from_stacking(x) or not all(_can_stack(part, x) and part.bias is not None for part in maps):
+    projections = [part for layer in layers for part in (layer.to_key, layer.to_value)]
+    if not gains_from_stacking(x) or not all(_can_stack(part, x) and part.bias is not None for part in projections):
         return [layer.keys_values(x) for layer in layers]
-    joined = linear(x, torch.cat([part.weight for part in maps]), torch.cat([part.bias for part in maps]))
-    parts = torch.split(joined, [part.out_features for part in maps], -1)
+    joined = linear_by_device(
+        x, torch.cat([part.weight for part in projections]), torch.cat([part.bias for part in projections])
+    )
+    parts = torch.split(joined, [part.out_features for part in projections], -1)
     return [
         KeyValues(split_heads(keys, layer.key_heads), split_heads(values, layer.key_heads))
         for layer, keys, values in zip(layers, parts[::2], parts[1::2], strict=True)
@@ -247,14 +249,14 @@ def keys_values_of(layers: Sequence[MultiHeadAttention], x: Float[Tensor, "batch
 
 
 def apply(layer: nn.Linear, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time out"]:
-    """layer(x), by `linear` where the layer is a plain matrix."""
+    """layer(x), by `linear_by_device` where the layer is a plain matrix."""
     if gains_from_stacking(x) and _can_stack(layer, x):
-        return linear(x, layer.weight, layer.bias)
+        return linear_by_device(x, layer.weight, layer.bias)
     out: Tensor = layer(x)
     return out
 
 
-def linear(
+def linear_by_device(
     x: Float[Tensor, "batch time width"], weight: Float[Tensor, "out width"], bias: Float[Tensor, " out"] | None
 ) -> Float[Tensor, "batch time out"]:
     """x Wᵀ + b, where training on a GPU by kernels whose gradient of b is faster."""
@@ -263,7 +265,7 @@ def linear(
         return F.linear(x, weight, bias)
     from jumok.layers.gpu import transformer  # imports Triton
 
-    return transformer.linear(x, weight, bias)
+    return transformer.linear_on_gpu(x, weight, bias)
 
 
 def gains_from_stacking(x: Tensor) -> bool:

@@ -28,9 +28,9 @@ def self_attention_step(
     A row is a hypothesis of a sentence; `positions` is the number of the step, the same for every sentence.
     """
     if why_no_triton(query.device, query.dtype) is None:
-        from jumok.layers.gpu import step
+        from jumok.layers.gpu import steps
 
-        return step.self_attention_step(query, key, value, keys, values, ancestry, positions)
+        return steps.self_attention_step(query, key, value, keys, values, ancestry, positions)
     sentences, capacity, beam = keys.shape[:3]
     for cache, new in ((keys, key), (values, value)):
         cache.index_copy_(1, positions[:1].long(), new.reshape(sentences, 1, beam, *new.shape[1:]))
@@ -57,9 +57,9 @@ def cross_attention_step(
 ) -> Float[Tensor, "row width"]:
     """Attend from every hypothesis to the source of its sentence, of whose first `lengths` items some are visible."""
     if why_no_triton(query.device, query.dtype) is None:
-        from jumok.layers.gpu import step
+        from jumok.layers.gpu import steps
 
-        return step.cross_attention_step(query, keys, values, visible, lengths)
+        return steps.cross_attention_step(query, keys, values, visible, lengths)
     rows, heads, dim = query.shape
     sentences = len(visible)
     queries = query.view(sentences, -1, heads, dim).transpose(1, 2)
@@ -75,9 +75,9 @@ def update_ancestry(
 ) -> None:
     """Hypothesis b of sentence n continues parents[n, b]: it has the same ancestors, and is its own at this step."""
     if why_no_triton(ancestry.device, torch.float32) is None:
-        from jumok.layers.gpu import step
+        from jumok.layers.gpu import steps
 
-        step.update_ancestry(ancestry, parents, positions)
+        steps.update_ancestry(ancestry, parents, positions)
         return
     beam, capacity = ancestry.shape[1:]
     ancestry.copy_(ancestry.gather(1, parents[:, :, None].expand(-1, -1, capacity)))

@@ -103,12 +103,14 @@ class Hidden(NamedTuple):
     def select(self, positions: Int[Tensor, " token"] | None) -> "Hidden":
         """The same at some or all positions of the flattened [batch, target], without attention: what a loss needs."""
 
-        def at(part: Tensor) -> Tensor:
+        def selected(part: Tensor) -> Tensor:
             flat = part.flatten(0, 1)
             return flat if positions is None else flat[positions]
 
-        copied = None if self.copied is None else Copied(*map(at, self.copied))
-        return Hidden(at(self.states), copied=copied, penalty=None if self.penalty is None else at(self.penalty))
+        copied = None if self.copied is None else Copied(*map(selected, self.copied))
+        return Hidden(
+            selected(self.states), copied=copied, penalty=None if self.penalty is None else selected(self.penalty)
+        )
 
 
 class LinearOutput(NamedTuple):

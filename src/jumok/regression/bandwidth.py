@@ -64,7 +64,7 @@ class Chosen(NamedTuple):
     error: float
 
 
-def search(
+def search_grid(
     smoother: Smoother,
     rows: Int[Tensor, " row"],
     order: Int[Tensor, " place"] | None = None,
@@ -102,7 +102,7 @@ def learn(
     The error has several minima, so the start matters. With one h per dimension, dimensions that do not matter get
     ever wider bandwidths until they no longer count.
     """
-    best = start = search(smoother, rows, order, verbose=verbose)
+    best = start = search_grid(smoother, rows, order, verbose=verbose)
     log_factor = torch.zeros_like(start.bandwidth, dtype=torch.float64, requires_grad=True)
     spread = float(_outputs(smoother).var(0, correction=0).sum()) or 1.0
     descent = torch.optim.LBFGS(

@@ -221,7 +221,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         if len(self.X_) == 1:  # nothing is left when one is left out, and every bandwidth predicts the same
             self.bandwidth_ = _plain(unit)
             return
-        choose = bandwidths.search if self.bandwidth == "loo" else bandwidths.learn
+        choose = bandwidths.search_grid if self.bandwidth == "loo" else bandwidths.learn
         with torch.no_grad():
             chosen = choose(self._smoother(unit), self._left_out(), self._order(), verbose=self.verbose)
         self.bandwidth_, self.loo_error_ = _plain(chosen.bandwidth.cpu().numpy()), chosen.error

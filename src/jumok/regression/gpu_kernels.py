@@ -13,7 +13,7 @@ EPANECHNIKOV = tl.constexpr(2)
 
 
 @triton.jit
-def power_of_two(x, ASSEMBLY: tl.constexpr):
+def fast_exp2(x, ASSEMBLY: tl.constexpr):
     """2ˣ on the special-function unit, 0 where it is too small for its type. The interpreter knows no assembly."""
     if ASSEMBLY:
         return tl.inline_asm_elementwise(
@@ -24,21 +24,21 @@ def power_of_two(x, ASSEMBLY: tl.constexpr):
 
 
 @triton.jit
-def load_queries(at, STEP, DIM: tl.constexpr):
+def load_queries(pointers, STEP, DIM: tl.constexpr):
     """The coordinates of the queries, one dimension after another."""
-    q = (tl.load(at),)
+    q = (tl.load(pointers),)
     for d in tl.static_range(1, DIM):
-        q += (tl.load(at + d * STEP),)
+        q += (tl.load(pointers + d * STEP),)
     return q
 
 
 @triton.jit
-def squared_distances(q, at, STEP, DIM: tl.constexpr):
+def squared_distances(q, pointers, STEP, DIM: tl.constexpr):
     """‖q − k‖² of a tile."""
-    apart = q[0][:, None] - tl.load(at)[None, :]
+    apart = q[0][:, None] - tl.load(pointers)[None, :]
     total = apart * apart
     for d in tl.static_range(1, DIM):
-        apart = q[d][:, None] - tl.load(at + d * STEP)[None, :]
+        apart = q[d][:, None] - tl.load(pointers + d * STEP)[None, :]
         total += apart * apart
     return total
 
@@ -48,7 +48,7 @@ def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr)
     """K of a tile; `scale` is log₂e / 2h² for the Gaussian, relative to the nearest point's, h² for boxcar, else h."""
     if KERNEL == GAUSSIAN:
         # The difference first, and never above 0: of two large products a multiply-add leaves what was rounded away.
-        return power_of_two(tl.minimum(nearest[:, None] - squared, 0.0) * scale, ASSEMBLY)
+        return fast_exp2(tl.minimum(nearest[:, None] - squared, 0.0) * scale, ASSEMBLY)
     if KERNEL == BOXCAR:
         return tl.where(squared <= scale, 1.0, 0.0).to(squared.dtype)
     u = tl.div_rn(tl.sqrt_rn(squared), scale) if squared.dtype == tl.float32 else tl.sqrt(squared) / scale
@@ -58,13 +58,13 @@ def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr)
 
 
 @triton.jit
-def plus_weighed(sums, weights, value_ptr, at, STEP, VALUES: tl.constexpr, SQUARES: tl.constexpr):
+def plus_weighed(sums, weights, value_ptr, points, STEP, VALUES: tl.constexpr, SQUARES: tl.constexpr):
     """Σ K, Σ K v of one or two values and, if it is wanted, Σ K² with the points of one more tile."""
     total, first, second, squares = sums
     total += weights
-    first += weights * tl.load(value_ptr + at)[None, :]
+    first += weights * tl.load(value_ptr + points)[None, :]
     if VALUES > 1:
-        second += weights * tl.load(value_ptr + STEP + at)[None, :]
+        second += weights * tl.load(value_ptr + STEP + points)[None, :]
     if SQUARES:
         squares += weights * weights
     return total, first, second, squares
@@ -101,10 +101,10 @@ def sums_kernel(
     for visit in range(tl.load(starts_ptr + block), tl.load(starts_ptr + block + 1)):
         start = tl.load(blocks_ptr + visit) * BLOCK
         for part in tl.static_range(BLOCK // COLS):
-            at = start + part * COLS + cols
-            squared = squared_distances(q, point_ptr + at, POINT_STEP, DIM)
+            points = start + part * COLS + cols
+            squared = squared_distances(q, point_ptr + points, POINT_STEP, DIM)
             weights = weigh(squared, nearest, scale, KERNEL, ASSEMBLY)
-            sums = plus_weighed(sums, weights, value_ptr, at, POINT_STEP, VALUES, SQUARES)
+            sums = plus_weighed(sums, weights, value_ptr, points, POINT_STEP, VALUES, SQUARES)
     store_sums(out_ptr, rows, OUT_STEP, sums, VALUES, SQUARES)
 
 
@@ -118,21 +118,21 @@ def nearest_kernel(
     rows = block * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, COLS)
     q = load_queries(query_ptr + rows, QUERY_STEP, DIM)
-    found = zeros_in_squares(ROWS, COLS).to(q[0].dtype) + float("inf")
+    nearest = zeros_in_squares(ROWS, COLS).to(q[0].dtype) + float("inf")
     for visit in range(tl.load(starts_ptr + block), tl.load(starts_ptr + block + 1)):
         start = tl.load(blocks_ptr + visit) * BLOCK
         for part in tl.static_range(BLOCK // COLS):
-            at = point_ptr + start + part * COLS + cols
-            found = tl.minimum(found, squared_distances(q, at, POINT_STEP, DIM))
-    tl.store(out_ptr + rows, tl.min(found, 1))
+            pointers = point_ptr + start + part * COLS + cols
+            nearest = tl.minimum(nearest, squared_distances(q, pointers, POINT_STEP, DIM))
+    tl.store(out_ptr + rows, tl.min(nearest, 1))
 
 
 @triton.jit
-def exponents(q, at, STEP, DIM: tl.constexpr):
+def exponents(q, pointers, STEP, DIM: tl.constexpr):
     """q·k − ‖k‖²/2 of a tile; the last row of the points holds −‖k‖²/2."""
-    total = tl.load(at + DIM * STEP)[None, :]
+    total = tl.load(pointers + DIM * STEP)[None, :]
     for d in tl.static_range(DIM):
-        total = q[d][:, None] * tl.load(at + d * STEP)[None, :] + total
+        total = q[d][:, None] * tl.load(pointers + d * STEP)[None, :] + total
     return total
 
 
@@ -149,7 +149,7 @@ def wide_kernel(
     zero = zeros_in_squares(ROWS, COLS).to(q[0].dtype)
     sums = (zero, zero, zero, zero)
     for start in tl.range(0, POINT_STEP, COLS, num_stages=STAGES, loop_unroll_factor=UNROLL):
-        at = start + cols
-        weights = power_of_two(exponents(q, point_ptr + at, POINT_STEP, DIM), ASSEMBLY)
-        sums = plus_weighed(sums, weights, value_ptr, at, POINT_STEP, VALUES, SQUARES)
+        points = start + cols
+        weights = fast_exp2(exponents(q, point_ptr + points, POINT_STEP, DIM), ASSEMBLY)
+        sums = plus_weighed(sums, weights, value_ptr, points, POINT_STEP, VALUES, SQUARES)
     store_sums(out_ptr, rows, OUT_STEP, sums, VALUES, SQUARES)

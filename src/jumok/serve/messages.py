@@ -188,7 +188,7 @@ def languages_of(request: SearchRequest | AlternativesRequest | AttentionRequest
     return request.from_language, request.to_language
 
 
-class Hypothesis(Message):
+class HypothesisAnswer(Message):
     """A translation or caption."""
 
     text: str
@@ -227,7 +227,7 @@ class TranslationAnswer(Message):
     parts: Annotated[int, Field(description="More than 1 if the text was too long for the model and was split.")]
     pieces: Annotated[list[TextPart], Field(description="The parts of the text, with their translations.")]
     warnings: Annotated[list[Warning], Field(description="Reasons to doubt the translation.")]
-    n_best: Annotated[list[Hypothesis], Field(description="Best first; the first one is the translation.")]
+    n_best: Annotated[list[HypothesisAnswer], Field(description="Best first; the first one is the translation.")]
 
     @classmethod
     def of(cls, translation: Translation, model: ServedModel[Any]) -> "TranslationAnswer":
@@ -241,7 +241,7 @@ class TranslationAnswer(Message):
             pieces=[TextPart(source=part, text=decode(ids), ids=list(ids)) for part, ids, *_ in translation.pieces],
             warnings=[Warning(kind=kind, message=message) for kind, message in translation.warnings().items()],
             n_best=[
-                Hypothesis(text=output.text, score=round(output.score, SCORE_DIGITS), ids=_whole_ids(output))
+                HypothesisAnswer(text=output.text, score=round(output.score, SCORE_DIGITS), ids=_whole_ids(output))
                 for output in translation.n_best or (translation,)
             ],
         )
@@ -254,7 +254,7 @@ class TranslateAnswer(Message):
     translations: list[TranslationAnswer]
 
 
-class Alternative(Hypothesis):
+class Alternative(HypothesisAnswer):
     """A translation that goes on with another word."""
 
     word: Annotated[str, Field(description="The word after the prefix, or the rest of the word that it ends in.")]
@@ -289,13 +289,13 @@ class CaptionAnswer(Message):
     model: str
     text: str
     score: Annotated[float, ScoreField]
-    n_best: Annotated[list[Hypothesis], Field(description="Best first; the first one is the caption.")]
+    n_best: Annotated[list[HypothesisAnswer], Field(description="Best first; the first one is the caption.")]
 
     @classmethod
     def of(cls, caption: Caption, model: ServedModel[Any]) -> "CaptionAnswer":
         """The message for a caption."""
         best = [
-            Hypothesis(text=output.text, score=round(output.score, SCORE_DIGITS), ids=list(output.ids))
+            HypothesisAnswer(text=output.text, score=round(output.score, SCORE_DIGITS), ids=list(output.ids))
             for output in caption.n_best or (caption,)
         ]
         return cls(model=model.name, text=caption.text, score=best[0].score, n_best=best)

@@ -20,7 +20,7 @@ from jumok.data import BOS
 from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Hypothesis
 from jumok.decoding.config import with_settings
-from jumok.decoding.precision import search
+from jumok.decoding.half_precision_search import search_in_precision
 from jumok.errors import ArgumentError, DataError
 from jumok.images.encoder import ImageEncoder
 from jumok.images.files import Pixels, kept_part, read_image, reduced
@@ -135,7 +135,7 @@ class Captioner(TextGenerator[TrainedCaptioner]):
                 continue
             inputs = self._tensor([pixels for _, pixels in read])
             wanted = 1 if n_best == 1 else None
-            results = search(self.trained.model, (inputs,), SPECIALS, config, n_best=wanted)
+            results = search_in_precision(self.trained.model, (inputs,), SPECIALS, config, n_best=wanted)
             for (image, _), hypotheses in zip(read, results, strict=True):
                 yield self._caption(image, hypotheses, n_best)
 

@@ -23,7 +23,7 @@ from jumok.models.memory_check import check_memory
 from jumok.progress import progress
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
 from jumok.tasks.captioning_scores import CAPTIONING_OPTIONS, score_captioner
-from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
+from jumok.tasks.describe import part_kind, parts_in_words, tokenizer_in_words
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import CaptionRecipe, CaptionTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
@@ -141,8 +141,8 @@ class CaptioningTask(TargetObjective[ImageBatch], Task[CaptionRecipe, Tokenizer,
         recipe, (rows, columns) = trained.recipe, trained.encoder.grid
         return {
             "does": self.does,
-            "encoder": kind_of(trained.model.encoder, recipe.encoder),
-            "decoder": kind_of(trained.model.decoder, recipe.decoder),
+            "encoder": part_kind(trained.model.encoder, recipe.encoder),
+            "decoder": part_kind(trained.model.decoder, recipe.decoder),
             "in words": parts_in_words(trained.model.encoder, trained.model.decoder, recipe),
             "parameters": parameters(trained.model),
             "image": f"{recipe.images.size} × {recipe.images.size} pixels",

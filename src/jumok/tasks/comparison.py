@@ -6,7 +6,7 @@ from pathlib import Path
 from jumok.analysis.curves.gradient_reach import Ends, GradientReach, batches_of, reach_by_distance, relative_gradients
 from jumok.analysis.curves.step_times import StepTime, step_times
 from jumok.analysis.draw.chart import LineChart, charts_bytes
-from jumok.analysis.report.numbers import System
+from jumok.analysis.report.content import System
 from jumok.analysis.scores.length_bands import EDGES, Band, join_texts, score_bands
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
@@ -58,7 +58,7 @@ def gradient_by_distance(
     watch: Watch = unwatched,
 ) -> dict[str, list[GradientReach]]:
     """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
-    loaded, curves = load_models(models, task, device), {}
+    loaded, curves = load_translators(models, task, device), {}
     for name, (model, recipe, tokenizers, _) in loaded.items():
         if untrained:
             model = task.new_model(recipe, tokenizers).to(next(model.parameters()).device)
@@ -68,7 +68,7 @@ def gradient_by_distance(
     return curves
 
 
-def load_models(models: Mapping[str, Path], task: TranslationTask, device: str) -> dict[str, TrainedTranslator]:
+def load_translators(models: Mapping[str, Path], task: TranslationTask, device: str) -> dict[str, TrainedTranslator]:
     """All models, so that a folder that is none is refused before any work."""
     return {name: task.load(folder, device=device).trained for name, folder in models.items()}
 
@@ -84,7 +84,7 @@ def speed_by_length(
     watch: Watch = unwatched,
 ) -> dict[str, list[StepTime]]:
     """The time of a training step and of a decoded token at each length, for every model."""
-    loaded, curves = load_models(models, task, device), {}
+    loaded, curves = load_translators(models, task, device), {}
     for name, trained in loaded.items():
         times = step_times(trained.model, lengths, tokens=tokens, repeats=repeats)
         curves[name] = list(watch(times, f"timing {name}", len(lengths)))

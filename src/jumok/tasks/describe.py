@@ -42,7 +42,7 @@ def config_in_words(config: PartConfig) -> str:
     return ", ".join(words)
 
 
-def kind_of(part: nn.Module, config: PartConfig) -> str:
+def part_kind(part: nn.Module, config: PartConfig) -> str:
     """The kind of an encoder or decoder; the name of a class of the user's own, which no settings describe."""
     return str(config.kind) if _is_built_in(part) else type(part).__name__
 

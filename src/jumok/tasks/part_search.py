@@ -14,7 +14,7 @@ from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.consensus import by_expected_chrf, by_mean_reciprocal_rank, total
 from jumok.decoding.constrained import FULL_BANKS
-from jumok.decoding.precision import search
+from jumok.decoding.half_precision_search import search_in_precision
 from jumok.decoding.sampling import sample_outputs
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.tasks.cpu_engine import CpuEngines
@@ -179,7 +179,7 @@ class PartSearch:
             encoding = model.encoder(source, visible)
             results = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
             return results if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in results]
-        return search(
+        return search_in_precision(
             model,
             (source, visible),
             self._specials,

@@ -74,7 +74,7 @@ class TranslationTraining(TrainingConfig):
             null=self.guided_null,
         )
 
-    def train_further(self, folder: object) -> str:
+    def hint_to_train_further(self, folder: object) -> str:
         """The end of a message: how to train further than a cosine schedule goes."""
         return f'; to train further, begin another run with training.start_from = "{folder}"'
 

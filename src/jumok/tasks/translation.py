@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.report.numbers import System
+from jumok.analysis.report.content import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, PreparedText, TokenizerPair, prepare
 from jumok.data.tokenizer import SHOWN_TAGS
@@ -22,7 +22,7 @@ from jumok.models.build import build_model
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.models.weights import load_weights, weights_of, with_new_rows
-from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
+from jumok.tasks.describe import part_kind, parts_in_words, tokenizer_in_words
 from jumok.tasks.duration import duration_warning
 from jumok.tasks.fine_tuning import check_frozen, check_start, given_tokenizers, new_sizes, tokenizers_in, with_start
 from jumok.tasks.map_source import MapSource, text_to_map
@@ -200,8 +200,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair, 
         recipe, tokenizers = trained.recipe, trained.tokenizers
         return {
             "does": self.does,
-            "encoder": kind_of(trained.model.encoder, recipe.encoder),
-            "decoder": kind_of(trained.model.decoder, recipe.decoder),
+            "encoder": part_kind(trained.model.encoder, recipe.encoder),
+            "decoder": part_kind(trained.model.decoder, recipe.decoder),
             "in words": parts_in_words(trained.model.encoder, trained.model.decoder, recipe),
             "parameters": parameters(trained.model),
             "tokenizer": tokenizer_in_words(recipe.tokenizer, tokenizers.source),
@@ -216,8 +216,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair, 
 
     def keep_files(self, folders: Sequence[Path], out: Path, trained: TrainedTranslator) -> None:
         """The shortlists, joined; without that of one model there is none, because its words would be missing."""
-        found = [read_shortlist(folder / SHORTLIST, trained.tokenizers) for folder in folders]
-        known = [shortlist for shortlist in found if shortlist is not None]
+        shortlists = [read_shortlist(folder / SHORTLIST, trained.tokenizers) for folder in folders]
+        known = [shortlist for shortlist in shortlists if shortlist is not None]
         if len(known) == len(folders):
             reduce(or_, known).write(out / SHORTLIST, trained.tokenizers)
 

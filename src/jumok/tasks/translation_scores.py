@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
-from jumok.analysis.report.numbers import EvaluationSet, System, make_report
+from jumok.analysis.report.content import EvaluationSet, System, make_report
 from jumok.analysis.report.page import report_page
 from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (

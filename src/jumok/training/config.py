@@ -76,7 +76,7 @@ class TrainingConfig(Settings):
         """Whether one value of `metric` is better than another; what is not a number never is."""
         return score < than if lower_is_better(self.metric) else score > than
 
-    def train_further(self, folder: object) -> str:
+    def hint_to_train_further(self, folder: object) -> str:
         """The end of a message: how to train further than a cosine schedule goes; "" where a task cannot."""
         return ""
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from jumok.screen import is_launched
+from jumok.torchrun import is_launched
 from jumok.training.processes import current_processes, may_stop_alone
 
 MESSAGE = b"\nfinishing this step and saving; once more to quit at once\n"

@@ -351,5 +351,5 @@ class Trainer:
             limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
             why = f"step {step}: training.{limit} reached"
             if stopped == "steps" and config.schedule == "cosine":
-                again = config.train_further(self.folder)
+                again = config.hint_to_train_further(self.folder)
         return why + again if self.recorder.report.resumes else why

@@ -110,7 +110,7 @@ def _chunked(
         if not r_drop:
             d_biases.append(_gradient(logits[0], target[part], log_sums[part], smoothing, summed=bias is not None))
         elif bias is not None:
-            d_biases += [some.sum(0, keepdim=True, dtype=torch.float32) for some in logits]
+            d_biases += [part.sum(0, keepdim=True, dtype=torch.float32) for part in logits]
         for number in range(passes):
             torch.mm(logits[number], matrix, out=d_states[number, part])
             _add_product(d_weight, logits[number].t(), hidden[number, part])

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from jumok.errors import ArgumentError, DataError, TrainingError
-from jumok.screen import is_launched
+from jumok.torchrun import is_launched
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -230,7 +230,7 @@ def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: O
     if [name for name, _, _ in changed] == ["training.steps"]:
         raise ConfigError(
             f'training.steps was {changed[0][1]} and is now {config.steps}, but training.schedule = "cosine" ends at '
-            f"training.steps; put it back{config.train_further(folder)}"
+            f"training.steps; put it back{config.hint_to_train_further(folder)}"
         )
     if changed:
         difference = ", ".join(f"{name} was {_shown(was)} and is now {_shown(value)}" for name, was, value in changed)

@@ -11,7 +11,7 @@ from sacrebleu.significance import PairedTest
 
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import attention_stats, coverage
-from jumok.analysis.report.numbers import (
+from jumok.analysis.report.content import (
     EvaluationSet,
     System,
     differences,

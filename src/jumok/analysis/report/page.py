@@ -14,7 +14,7 @@ from jumok.analysis.draw.shapes import Drawing, svg_text
 from jumok.analysis.draw.style import cell_width, css_variables
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import LITTLE, MUCH, AttentionStats, WordCoverage, source_words
-from jumok.analysis.report.numbers import LONG, SHORT, Difference, EvaluationReport, SystemResult
+from jumok.analysis.report.content import LONG, SHORT, Difference, EvaluationReport, SystemResult
 from jumok.analysis.scores.length_bands import length_curves
 from jumok.analysis.scores.metrics import MetricScore, Paired
 from jumok.training.score_names import lower_is_better

@@ -85,7 +85,7 @@ def _meteor(words: Words, reference: Words) -> float:
     if not pairs:
         return 0.0
     precision, recall = len(pairs) / len(words), len(pairs) / len(reference)
-    chunks = 1 + sum((one + 1, other + 1) != after for (one, other), after in pairwise(pairs))
+    chunks = 1 + sum((ours + 1, theirs + 1) != after for (ours, theirs), after in pairwise(pairs))
     harmonic = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall)
     return harmonic * (1 - GAMMA * float((chunks / len(pairs)) ** BETA))
 
@@ -95,9 +95,12 @@ def _matches(words: Words, reference: Words) -> list[tuple[int, int]]:
     ours, theirs = list[object](words), list[object](reference)
     pairs: list[tuple[int, int]] = []
     while True:
-        one, other, length = SequenceMatcher(None, ours, theirs, autojunk=False).find_longest_match()
+        our_start, their_start, length = SequenceMatcher(None, ours, theirs, autojunk=False).find_longest_match()
         if not length:
             return pairs
         for step in range(length):
-            pairs.append((one + step, other + step))
-            ours[one + step], theirs[other + step] = (0, one + step), (1, other + step)  # matches nothing any more
+            pairs.append((our_start + step, their_start + step))
+            ours[our_start + step], theirs[their_start + step] = (
+                (0, our_start + step),
+                (1, their_start + step),
+            )  # matches nothing any more

@@ -93,7 +93,7 @@ def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
     return [LineChart(curves, Axis("words in the source", ticks), Axis(score), title)]
 
 
-def _point(at: int, band: Band) -> Point:
+def _point(x: int, band: Band) -> Point:
     score = band.score
     hint = f"{band.words} words, {band.sentences} sentences, {score.value:.1f} [{score.low:.1f}, {score.high:.1f}]"
-    return Point(at, score.value, max(score.low, 0.0), max(score.high, 0.0), hint)
+    return Point(x, score.value, max(score.low, 0.0), max(score.high, 0.0), hint)

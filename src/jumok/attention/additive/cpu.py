@@ -134,7 +134,7 @@ def _tiles(
     per_key = max(1, min(keys, isqrt(TILE // max(1, dim))))
     per_row = max(1, min(queries, TILE // max(1, dim * per_key)))
     per_batch = max(1, min(batch, TILE // max(1, dim * per_key * per_row)))
-    one, minus_half = query.new_ones(dim), query.new_full((dim,), -0.5)  # vectors: scalars are slower
+    ones, minus_half = query.new_ones(dim), query.new_full((dim,), -0.5)  # vectors: scalars are slower
     memory = query.new_empty(per_batch * per_row * per_key * dim)
     for batches in _slices(batch, per_batch):
         for rows in _slices(queries, per_row):
@@ -143,7 +143,7 @@ def _tiles(
                 shape = (a.shape[0], a.shape[1], b.shape[2], dim)
                 tile = memory[: prod(shape)].view(shape)
                 if small:
-                    torch.addcdiv(minus_half, one, torch.addcmul(one, a, b, out=tile), out=tile)
+                    torch.addcdiv(minus_half, ones, torch.addcmul(ones, a, b, out=tile), out=tile)
                 else:
                     torch.add(a, b, out=tile).sigmoid_().sub_(0.5)
                 yield (batches, rows, cols), tile

@@ -163,10 +163,10 @@ def _tiles(
     """1 / (1 + e²𐞥 e²ᵏ) − ½ = −½ tanh(q + k) for parts of the batch in turn, each in the same memory."""
     (batch, queries, dim), keys = query_exp.shape, key_exp.shape[1]
     size = max(1, min(batch, TILE // (queries * keys * dim)))
-    one, minus_half = query_exp.new_ones(dim), query_exp.new_full((dim,), -0.5)  # vectors: scalars are slower
+    ones, minus_half = query_exp.new_ones(dim), query_exp.new_full((dim,), -0.5)  # vectors: scalars are slower
     memory = query_exp.new_empty(size, queries, keys, dim)
     for start in range(0, batch, size):
         part = slice(start, min(start + size, batch))
         tile = memory[: part.stop - start]
-        torch.addcmul(one, query_exp[part, :, None], key_exp[part, None], out=tile)
-        yield part, torch.addcdiv(minus_half, one, tile, out=tile)
+        torch.addcmul(ones, query_exp[part, :, None], key_exp[part, None], out=tile)
+        yield part, torch.addcdiv(minus_half, ones, tile, out=tile)

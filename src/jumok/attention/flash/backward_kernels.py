@@ -76,22 +76,22 @@ def query_gradient_kernel(
     logarithm = tl.load(lse + line + real)
     dq = tl.zeros([ROWS, BLOCK_DIM], tl.float32)
     if LOW or SEARCH > 0:
-        for at in range(start, inner_start, COLS):
+        for offset in range(start, inner_start, COLS):
             dq = query_block(
-                dq, q, do, logarithm, change, key, value, real, at, first, beyond, stop, key_row, value_row, mask,
+                dq, q, do, logarithm, change, key, value, real, offset, first, beyond, stop, key_row, value_row, mask,
                 mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM,
                 BLOCK_DIM, BLOCK_VALUE_DIM, COLS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, True, False,
                 LOW or SEARCH > 0, True,
             )  # fmt: skip
-    for at in range(inner_start, inner_stop, COLS):
+    for offset in range(inner_start, inner_stop, COLS):
         dq = query_block(
-            dq, q, do, logarithm, change, key, value, real, at, first, beyond, stop, key_row, value_row, mask,
+            dq, q, do, logarithm, change, key, value, real, offset, first, beyond, stop, key_row, value_row, mask,
             mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM, BLOCK_DIM,
             BLOCK_VALUE_DIM, COLS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, False, False, False, False,
         )  # fmt: skip
-    for at in range(inner_stop, stop, COLS):
+    for offset in range(inner_stop, stop, COLS):
         dq = query_block(
-            dq, q, do, logarithm, change, key, value, real, at, first, beyond, stop, key_row, value_row, mask,
+            dq, q, do, logarithm, change, key, value, real, offset, first, beyond, stop, key_row, value_row, mask,
             mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM, BLOCK_DIM,
             BLOCK_VALUE_DIM, COLS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, True, False,
                 LOW or SEARCH > 0, True,
@@ -100,19 +100,19 @@ def query_gradient_kernel(
         if any_nonfinite(dq):
             dq = tl.zeros([ROWS, BLOCK_DIM], tl.float32)
             do = tl.where((logarithm == logarithm)[:, None], do, tl.zeros_like(do))
-            for at in range(start, stop, CAREFUL):
+            for offset in range(start, stop, CAREFUL):
                 dq = query_block(
-                    dq, q, do, logarithm, change, key, value, real, at, first, beyond, stop, key_row, value_row, mask,
-                    mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM,
-                    BLOCK_DIM, BLOCK_VALUE_DIM, CAREFUL, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, True, True,
-                    True, True,
+                    dq, q, do, logarithm, change, key, value, real, offset, first, beyond, stop, key_row, value_row,
+                    mask, mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM,
+                    VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, CAREFUL, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION,
+                    True, True, True, True,
                 )  # fmt: skip
     store_rows(d_query, rows, d_query_row, dq * SCALE, queries, DIM, BLOCK_DIM)
 
 
 @triton.jit
 def query_block(
-    dq, q, do, logarithm, change, key, value, rows, at, first, beyond, stop, key_row, value_row, mask, mask_row,
+    dq, q, do, logarithm, change, key, value, rows, offset, first, beyond, stop, key_row, value_row, mask, mask_row,
     mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE: tl.constexpr, DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE_DIM: tl.constexpr, COLS: tl.constexpr,
     MASK: tl.constexpr, SOFT_CAP: tl.constexpr, SLOPES: tl.constexpr, BIAS: tl.constexpr, DROPOUT: tl.constexpr,
@@ -120,7 +120,7 @@ def query_block(
     UPPER: tl.constexpr,
 ):  # fmt: skip
     """dq with the part of one block of keys."""
-    cols = at + tl.arange(0, COLS)
+    cols = offset + tl.arange(0, COLS)
     inside = cols
     if MASKED:
         inside = tl.minimum(cols, stop - 1)
@@ -219,23 +219,23 @@ def key_gradient_kernel(
         k = load_rows(key, inside, key_row, DIM, BLOCK_DIM)
         v = load_rows(value, inside, value_row, VALUE_DIM, BLOCK_VALUE_DIM)
         if HIGH or SEARCH > 0:
-            for at in range(start, inner_start, ROWS):
+            for offset in range(start, inner_start, ROWS):
                 dk, dv = key_block(
-                    dk, dv, k, v, query, d_out, lse, delta, inside, at, first, beyond, stop, query_row, d_out_row,
+                    dk, dv, k, v, query, d_out, lse, delta, inside, offset, first, beyond, stop, query_row, d_out_row,
                     mask, mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM,
                     VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, ROWS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION,
                     True, False, True, True,
                 )  # fmt: skip
-        for at in range(inner_start, inner_stop, ROWS):
+        for offset in range(inner_start, inner_stop, ROWS):
             dk, dv = key_block(
-                dk, dv, k, v, query, d_out, lse, delta, inside, at, first, beyond, stop, query_row, d_out_row, mask,
+                dk, dv, k, v, query, d_out, lse, delta, inside, offset, first, beyond, stop, query_row, d_out_row, mask,
                 mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM,
                 BLOCK_DIM, BLOCK_VALUE_DIM, ROWS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, False, False,
                 False, False,
             )  # fmt: skip
-        for at in range(inner_stop, stop, ROWS):
+        for offset in range(inner_stop, stop, ROWS):
             dk, dv = key_block(
-                dk, dv, k, v, query, d_out, lse, delta, inside, at, first, beyond, stop, query_row, d_out_row, mask,
+                dk, dv, k, v, query, d_out, lse, delta, inside, offset, first, beyond, stop, query_row, d_out_row, mask,
                 mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM,
                 BLOCK_DIM, BLOCK_VALUE_DIM, ROWS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, True, False,
                 HIGH or SEARCH > 0, True,
@@ -244,9 +244,9 @@ def key_gradient_kernel(
             if any_nonfinite(dk) | any_nonfinite(dv):
                 dk = tl.zeros([COLS, BLOCK_DIM], tl.float32)
                 dv = tl.zeros([COLS, BLOCK_VALUE_DIM], tl.float32)
-                for at in range(start, stop, CAREFUL):
+                for offset in range(start, stop, CAREFUL):
                     dk, dv = key_block(
-                        dk, dv, k, cleaned(v), query, d_out, lse, delta, inside, at, first, beyond, stop, query_row,
+                        dk, dv, k, cleaned(v), query, d_out, lse, delta, inside, offset, first, beyond, stop, query_row,
                         d_out_row, mask, mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane,
                         SCALE, DIM, VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, CAREFUL, MASK, SOFT_CAP, SLOPES, BIAS,
                         DROPOUT, PRECISION, True, True, True, True,
@@ -257,7 +257,7 @@ def key_gradient_kernel(
 
 @triton.jit
 def key_block(
-    dk, dv, k, v, query, d_out, lse, delta, cols, at, first, beyond, stop, query_row, d_out_row, mask, mask_row,
+    dk, dv, k, v, query, d_out, lse, delta, cols, offset, first, beyond, stop, query_row, d_out_row, mask, mask_row,
     mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE: tl.constexpr, DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE_DIM: tl.constexpr, ROWS: tl.constexpr,
     MASK: tl.constexpr, SOFT_CAP: tl.constexpr, SLOPES: tl.constexpr, BIAS: tl.constexpr, DROPOUT: tl.constexpr,
@@ -265,7 +265,7 @@ def key_block(
     UPPER: tl.constexpr,
 ):  # fmt: skip
     """dk and dv with the part of one block of rows. All tiles are [keys, rows]."""
-    rows = at + tl.arange(0, ROWS)
+    rows = offset + tl.arange(0, ROWS)
     real = rows
     if MASKED:
         real = tl.minimum(rows, stop - 1)
@@ -343,5 +343,5 @@ def bias_gradient_kernel(
                 True, True, False,
             )  # fmt: skip
             summed += d_scores
-    at = d_bias + (plane.to(tl.int64) * queries + rows[:, None]) * keys + cols[None, :]
-    tl.store(at, summed, mask=(rows < queries)[:, None] & (cols < keys)[None, :])
+    pointers = d_bias + (plane.to(tl.int64) * queries + rows[:, None]) * keys + cols[None, :]
+    tl.store(pointers, summed, mask=(rows < queries)[:, None] & (cols < keys)[None, :])

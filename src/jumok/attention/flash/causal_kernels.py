@@ -80,9 +80,9 @@ def causal_gradient_repair_kernel(
             tl.store(delta + rows, change, mask=rows < time)
             do = tl.where((logarithm == logarithm)[:, None], do, tl.zeros_like(do))
             dq = tl.zeros([ROWS, BLOCK_DIM], tl.float32)
-            for at in range(0, stop, CAREFUL):
+            for offset in range(0, stop, CAREFUL):
                 dq = query_block(
-                    dq, q, do, logarithm, change, key, value, real, at, first, real + 1, stop, key_row, value_row,
+                    dq, q, do, logarithm, change, key, value, real, offset, first, real + 1, stop, key_row, value_row,
                     query, 0, 0, 0.0, query, 0, 0, 0, query, plane, SCALE, DIM, DIM, BLOCK_DIM, BLOCK_DIM, CAREFUL, 0,
                     0.0, False, False, 0.0, PRECISION, True, True, True, True,
                 )  # fmt: skip
@@ -95,9 +95,9 @@ def causal_gradient_repair_kernel(
             v = cleaned(load_rows(value, real, value_row, DIM, BLOCK_DIM))
             dk = tl.zeros([ROWS, BLOCK_DIM], tl.float32)
             dv = tl.zeros([ROWS, BLOCK_DIM], tl.float32)
-            for at in range(tile * ROWS, time, CAREFUL):
+            for offset in range(tile * ROWS, time, CAREFUL):
                 dk, dv = key_block(
-                    dk, dv, k, v, query, d_out, lse, delta, real, at, real, tl.zeros_like(real) + time, time,
+                    dk, dv, k, v, query, d_out, lse, delta, real, offset, real, tl.zeros_like(real) + time, time,
                     query_row, d_out_row, query, 0, 0, 0.0, query, 0, 0, 0, query, plane, SCALE, DIM, DIM, BLOCK_DIM,
                     BLOCK_DIM, CAREFUL, 0, 0.0, False, False, 0.0, PRECISION, True, True, True, True,
                 )  # fmt: skip

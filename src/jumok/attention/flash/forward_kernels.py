@@ -66,21 +66,22 @@ def forward_kernel(
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, BLOCK_VALUE_DIM], tl.float32)
     if LOW or SEARCH > 0:
-        for at in range(start, inner_start, COLS):
+        for offset in range(start, inner_start, COLS):
             peak, total, mixed = block(
-                q, peak, total, mixed, key, value, real, at, first, beyond, stop, key_row, value_row, mask, mask_row,
-                mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM, BLOCK_DIM,
-                BLOCK_VALUE_DIM, COLS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, True, LOW or SEARCH > 0,
+                q, peak, total, mixed, key, value, real, offset, first, beyond, stop, key_row, value_row, mask,
+                mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM,
+                BLOCK_DIM, BLOCK_VALUE_DIM, COLS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, True,
+                LOW or SEARCH > 0,
             )  # fmt: skip
-    for at in range(inner_start, inner_stop, COLS):
+    for offset in range(inner_start, inner_stop, COLS):
         peak, total, mixed = block(
-            q, peak, total, mixed, key, value, real, at, first, beyond, stop, key_row, value_row, mask, mask_row,
+            q, peak, total, mixed, key, value, real, offset, first, beyond, stop, key_row, value_row, mask, mask_row,
             mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM, BLOCK_DIM,
             BLOCK_VALUE_DIM, COLS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, False, False,
         )  # fmt: skip
-    for at in range(inner_stop, stop, COLS):
+    for offset in range(inner_stop, stop, COLS):
         peak, total, mixed = block(
-            q, peak, total, mixed, key, value, real, at, first, beyond, stop, key_row, value_row, mask, mask_row,
+            q, peak, total, mixed, key, value, real, offset, first, beyond, stop, key_row, value_row, mask, mask_row,
             mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM, VALUE_DIM, BLOCK_DIM,
             BLOCK_VALUE_DIM, COLS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION, True, LOW or SEARCH > 0,
         )  # fmt: skip
@@ -103,14 +104,14 @@ def forward_kernel(
 
 @triton.jit
 def block(
-    q, peak, total, mixed, key, value, rows, at, first, beyond, stop, key_row, value_row, mask, mask_row, mask_key,
+    q, peak, total, mixed, key, value, rows, offset, first, beyond, stop, key_row, value_row, mask, mask_row, mask_key,
     slope, bias, bias_row, bias_key, shift, seed, plane, SCALE: tl.constexpr, DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE_DIM: tl.constexpr, COLS: tl.constexpr,
     MASK: tl.constexpr, SOFT_CAP: tl.constexpr, SLOPES: tl.constexpr, BIAS: tl.constexpr, DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr, LOWER: tl.constexpr,
 ):  # fmt: skip
     """Add a block of keys to the running maximum, sum and mixture."""
-    cols = at + tl.arange(0, COLS)
+    cols = offset + tl.arange(0, COLS)
     inside = cols
     if MASKED:
         inside = tl.minimum(cols, stop - 1)  # never reads a key that no row of the tile sees
@@ -172,8 +173,8 @@ def careful(
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, BLOCK_VALUE_DIM], tl.float32)
     broken, looks = tl.zeros([ROWS], tl.int32), tl.zeros([ROWS], tl.int32)
-    for at in range(start, stop, COLS):
-        cols = at + tl.arange(0, COLS)
+    for offset in range(start, stop, COLS):
+        cols = offset + tl.arange(0, COLS)
         inside = tl.minimum(cols, stop - 1)
         k = load_rows(key, inside, key_row, DIM, BLOCK_DIM)
         v = load_rows(value, inside, value_row, VALUE_DIM, BLOCK_VALUE_DIM)

@@ -53,23 +53,23 @@ def row_range(
 
 
 @triton.jit
-def partner(at, ends, other_ends, sequences, SEARCH: tl.constexpr):
+def partner(position, ends, other_ends, sequences, SEARCH: tl.constexpr):
     """Start and end, on the other side, of the packed sequence that holds each position: a binary search."""
-    found = tl.zeros_like(at)
+    sequence = tl.zeros_like(position)
     for bit in tl.static_range(SEARCH):
-        probe = found + (1 << (SEARCH - 1 - bit))
+        probe = sequence + (1 << (SEARCH - 1 - bit))
         inside = probe <= sequences
         end = tl.load(ends + probe - 1, mask=inside, other=FAR)
-        found = tl.where(inside & (end <= at), probe, found)
-    start = tl.load(other_ends + found - 1, mask=found > 0, other=0)
-    return start, tl.load(other_ends + found, mask=found < sequences, other=0)
+        sequence = tl.where(inside & (end <= position), probe, sequence)
+    start = tl.load(other_ends + sequence - 1, mask=sequence > 0, other=0)
+    return start, tl.load(other_ends + sequence, mask=sequence < sequences, other=0)
 
 
 @triton.jit
-def length_of(lengths, longest, at, GIVEN: tl.constexpr):
+def length_of(lengths, longest, offset, GIVEN: tl.constexpr):
     """The length of a sequence, or the longest where no lengths are given."""
     if GIVEN:
-        return tl.minimum(tl.load(lengths + at).to(tl.int32), longest)
+        return tl.minimum(tl.load(lengths + offset).to(tl.int32), longest)
     return longest
 
 
@@ -79,9 +79,9 @@ def block_range(first, beyond, BLOCK: tl.constexpr, MASK: tl.constexpr):
 
     With a boolean mask, no block counts as whole.
     """
-    some = beyond > first
-    stop = tl.max(tl.where(some, beyond, 0), 0)
-    start = tl.minimum(tl.min(tl.where(some, first, FAR), 0) // BLOCK * BLOCK, stop)
+    nonempty = beyond > first
+    stop = tl.max(tl.where(nonempty, beyond, 0), 0)
+    start = tl.minimum(tl.min(tl.where(nonempty, first, FAR), 0) // BLOCK * BLOCK, stop)
     inner_start = tl.minimum((tl.max(first, 0) + BLOCK - 1) // BLOCK * BLOCK, FAR)
     inner_start = tl.maximum(inner_start, start)
     inner_stop = tl.minimum(tl.min(beyond, 0), stop) // BLOCK * BLOCK
@@ -93,15 +93,15 @@ def block_range(first, beyond, BLOCK: tl.constexpr, MASK: tl.constexpr):
 
 
 @triton.jit
-def within(at, first, beyond, LOWER: tl.constexpr, UPPER: tl.constexpr):
+def within(positions, first, beyond, LOWER: tl.constexpr, UPPER: tl.constexpr):
     """Which positions, a row of them, lie within each range; comparisons that always hold are left out."""
-    inside = tl.full([first.shape[0], at.shape[0]], 1, tl.int1)
+    inside = tl.full([first.shape[0], positions.shape[0]], 1, tl.int1)
     if LOWER and UPPER:
-        inside = (at[None, :] >= first[:, None]) & (at[None, :] < beyond[:, None])
+        inside = (positions[None, :] >= first[:, None]) & (positions[None, :] < beyond[:, None])
     elif LOWER:
-        inside = at[None, :] >= first[:, None]
+        inside = positions[None, :] >= first[:, None]
     elif UPPER:
-        inside = at[None, :] < beyond[:, None]
+        inside = positions[None, :] < beyond[:, None]
     return inside
 
 
@@ -119,21 +119,21 @@ def seen(visible, mask, rows, cols, mask_row, mask_key, MASK: tl.constexpr):
 def load_rows(base, rows, step, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr):
     """Rows of a matrix, filled up with zeros to BLOCK_DIM numbers."""
     dims = tl.arange(0, BLOCK_DIM)
-    at = base + rows[:, None] * step + dims[None, :]
+    pointers = base + rows[:, None] * step + dims[None, :]
     if DIM == BLOCK_DIM:
-        return tl.load(at)
-    return tl.load(at, mask=(dims < DIM)[None, :], other=0.0)
+        return tl.load(pointers)
+    return tl.load(pointers, mask=(dims < DIM)[None, :], other=0.0)
 
 
 @triton.jit
 def store_rows(base, rows, step, values, height, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr):
     """Store rows below `height`."""
     dims = tl.arange(0, BLOCK_DIM)
-    at = base + rows[:, None] * step + dims[None, :]
+    pointers = base + rows[:, None] * step + dims[None, :]
     inside = (rows < height)[:, None]
     if DIM != BLOCK_DIM:
         inside = inside & (dims < DIM)[None, :]
-    tl.store(at, values.to(base.dtype.element_ty), mask=inside)
+    tl.store(pointers, values.to(base.dtype.element_ty), mask=inside)
 
 
 @triton.jit

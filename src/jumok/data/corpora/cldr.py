@@ -63,7 +63,7 @@ def render(value: Value, locale: Locale) -> str:
         case "time":
             text = _write_time(time(*parts), style, locale)
         case "duration":
-            units = [write_unit(parts[at], f"duration-{parts[at + 2]}", locale) for at in (0, 1)]
+            units = [write_unit(parts[index], f"duration-{parts[index + 2]}", locale) for index in (0, 1)]
             text = format_list(units, style="unit", locale=locale)
         case "relative":
             text = _write_relative(parts[0], parts[1], style, locale)

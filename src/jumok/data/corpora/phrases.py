@@ -71,8 +71,8 @@ def forms_of(source: Locale, target: Locale) -> dict[str, list[Form]]:
     for form in _all_forms(source):
         values = [_value(form, parts) for parts in _probes(form, _names(form.kind, source, target))]
         pairs = [(_written(value, source), _written(value, target)) for value in values]
-        known = all(one and other for one, other in pairs)
-        if pairs and known and all(targets.setdefault(one, other) == other for one, other in pairs):
+        known = all(all(pair) for pair in pairs)
+        if pairs and known and all(targets.setdefault(text, other) == other for text, other in pairs):
             chosen.setdefault(form.kind, []).append(form)
     return chosen
 
@@ -136,7 +136,7 @@ def _probes(form: Form, names: tuple[str, ...]) -> Iterable[tuple[Any, ...]]:
         case "amount":
             return [(7 * 10 ** get_currency_precision(form.code), get_currency_precision(form.code), form.code)]
         case "near":
-            return [(at,) for at in range(len(NEAR["en"].split()) + len(PERIODS["en"].split(",")))]
+            return [(place,) for place in range(len(NEAR["en"].split()) + len(PERIODS["en"].split(",")))]
         case "number":
             return [(number,) for number in (1, 7, 1988)]
     return [(code,) for code in _named(form, names)]

@@ -71,8 +71,8 @@ def place_of(key):
 @triton.jit
 def picked(table, number):
     """table[number], both short vectors."""
-    at = tl.arange(0, table.shape[0])
-    return tl.sum(tl.where(at[None] == number[:, None], table[None], tl.zeros_like(table)[None]), 1)
+    indices = tl.arange(0, table.shape[0])
+    return tl.sum(tl.where(indices[None] == number[:, None], table[None], tl.zeros_like(table)[None]), 1)
 
 
 @kernel(any_number=("sentences", "vocabulary", "capacity", "shortest", "n_best", "pad", "bos", "eos"))
@@ -109,11 +109,11 @@ def extend_kernel(
         heights = tl.where(kept == number, value_of(best), heights)
         keys = tl.where(keys == best, -0x7FFFFFFFFFFFFFFF, keys)
     # the best tokens in them
-    found = heights > float("-inf")
-    parent = tl.where(found, chunks // LANES, 0)
+    has_token = heights > float("-inf")
+    parent = tl.where(has_token, chunks // LANES, 0)
     first, item = chunks % LANES, tl.arange(0, ITEMS)
     token = first[:, None] + item[None] * LANES
-    inside = found[:, None] & (token < vocabulary)
+    inside = has_token[:, None] & (token < vocabulary)
     logit = tl.load(logits + (sentence * BEAM + parent)[:, None] * vocabulary + token, mask=inside, other=float("-inf"))
     free = inside & allowed(token, length, shortest, end, pad, bos, eos)
     value = picked(total, parent)[:, None] + (logit.to(tl.float32) - picked(log_sum, parent)[:, None])

@@ -19,7 +19,7 @@ from jumok.layers.multi_head import KeyValues, MultiHeadAttention, split_heads
 from jumok.layers.transformer import CAUSAL, DecoderLayer, EncoderLayer, FeedForward, Residual
 
 if TYPE_CHECKING:  # imports Triton
-    from jumok.layers.gpu.maps import Maps
+    from jumok.layers.gpu.projections import Projections
 
 WIDEST = 4096
 """Widest vector that one program of a fused norm holds."""
@@ -39,8 +39,8 @@ Change = tuple[Tensor, Tensor | None]
 """The output of a sublayer [batch, time, width], and a bias that is still to be added to it."""
 Sublayer = tuple[Residual, Callable[[Tensor], Change]]
 """A residual connection, and the function around which it goes."""
-Lowered = dict[tuple[nn.Module, ...], "Maps"]
-"""Linear maps in the precision of matrix products; those that are not there run as they are written."""
+Lowered = dict[tuple[nn.Module, ...], "Projections"]
+"""Linear projections in the precision of matrix products; those that are not there run as they are written."""
 
 _wanted: ContextVar[bool] = ContextVar("fused_layers", default=True)
 
@@ -81,12 +81,14 @@ def encoder_stack(
     Pre-norm layers may take token vectors before dropout: the kernel of the first norm does the rest.
     """
 
-    maps = lowered([part for layer in layers for part in (*own_maps(layer.own), *feed_maps(layer.feed))], x)
+    projections = lowered(
+        [part for layer in layers for part in (*own_projections(layer.own), *feed_projections(layer.feed))], x
+    )
 
     def sublayers(layer: EncoderLayer) -> list[Sublayer]:
         return [
-            (layer.around_own, lambda x: self_attention(layer.own, maps, x, visible)),
-            (layer.around_feed, lambda x: feed_forward(layer.feed, maps, x)),
+            (layer.around_own, lambda x: self_attention(layer.own, projections, x, visible)),
+            (layer.around_feed, lambda x: feed_forward(layer.feed, projections, x)),
         ]
 
     return run([sublayer for layer in layers for sublayer in sublayers(layer)], norm, x)
@@ -101,14 +103,17 @@ def decoder_stack(
 ) -> Float[Tensor, "batch target width"]:
     """The same for a decoder, over the keys and values of the source for every layer."""
 
-    groups = [(*own_maps(layer.own), *cross_maps(layer.cross), *feed_maps(layer.feed)) for layer in layers]
-    maps = lowered([part for group in groups for part in group], x)
+    groups = [
+        (*own_projections(layer.own), *cross_projections(layer.cross), *feed_projections(layer.feed))
+        for layer in layers
+    ]
+    projections = lowered([part for group in groups for part in group], x)
 
     def sublayers(layer: DecoderLayer, memory: KeyValues) -> list[Sublayer]:
         return [
-            (layer.around_own, lambda x: self_attention(layer.own, maps, x, CAUSAL)),
-            (layer.around_cross, lambda x: cross_attention(layer.cross, maps, x, memory, visible)),
-            (layer.around_feed, lambda x: feed_forward(layer.feed, maps, x)),
+            (layer.around_own, lambda x: self_attention(layer.own, projections, x, CAUSAL)),
+            (layer.around_cross, lambda x: cross_attention(layer.cross, projections, x, memory, visible)),
+            (layer.around_feed, lambda x: feed_forward(layer.feed, projections, x)),
         ]
 
     pairs = zip(layers, memories, strict=True)
@@ -148,24 +153,24 @@ def draw_seeds(count: int, x: Tensor) -> tuple[Tensor, ...]:
     return torch.randint(2**62, (count, 2), device=x.device).unbind()  # of 16 bytes each, so that all are aligned
 
 
-def own_maps(attention: MultiHeadAttention) -> list[tuple[nn.Module, ...]]:
-    """The maps of self-attention; those that read the same vectors are one matrix."""
+def own_projections(attention: MultiHeadAttention) -> list[tuple[nn.Module, ...]]:
+    """The projections of self-attention; those that read the same vectors are one matrix."""
     return [(attention.to_query, attention.to_key, attention.to_value), (attention.to_output,)]
 
 
-def cross_maps(attention: MultiHeadAttention) -> list[tuple[nn.Module, ...]]:
-    """The maps of cross-attention without those of the source."""
+def cross_projections(attention: MultiHeadAttention) -> list[tuple[nn.Module, ...]]:
+    """The projections of cross-attention without those of the source."""
     return [(attention.to_query,), (attention.to_output,)]
 
 
-def feed_maps(feed: FeedForward) -> list[tuple[nn.Module, ...]]:
-    """The maps of a feed-forward network that can be fused: without a gate or dropout."""
+def feed_projections(feed: FeedForward) -> list[tuple[nn.Module, ...]]:
+    """The projections of a feed-forward network that can be fused: without a gate or dropout."""
     return [] if feed.to_gate is not None or feed.dropout.p else [(feed.to_hidden,), (feed.to_output,)]
 
 
 def lowered(groups: Sequence[tuple[nn.Module, ...]], x: Tensor | Embedded) -> Lowered:
-    """These maps in the precision of matrix products; groups with others than plain matrices are left out."""
-    from jumok.layers.gpu.maps import lower  # imports Triton
+    """These projections in the precision of matrix products; groups with others than plain matrices are left out."""
+    from jumok.layers.gpu.projections import lower  # imports Triton
     from jumok.layers.gpu.transformer import product_dtype
 
     plain = [group for group in groups if all(type(part) is nn.Linear and part.bias is not None for part in group)]
@@ -179,12 +184,12 @@ def self_attention(
     visible: Visible | Bool[Tensor, "..."] | None,
 ) -> Change:
     """Attention of a sequence to itself."""
-    from jumok.layers.gpu.maps import linear
+    from jumok.layers.gpu.projections import project
 
-    projections, output = (lowered.get(group) for group in own_maps(attention))
+    projections, output = (lowered.get(group) for group in own_projections(attention))
     if projections is None or output is None:
         return attention(x, visible=visible).values, None
-    queries, memory = attention.split_projected(*linear(x, projections))
+    queries, memory = attention.split_projected(*project(x, projections))
     return projected(attention.mix(queries, memory, visible).values, output)
 
 
@@ -196,27 +201,27 @@ def cross_attention(
     visible: Visible | Bool[Tensor, "..."] | None,
 ) -> Change:
     """Attention to the projected keys and values of another sequence, without rotary positions."""
-    from jumok.layers.gpu.maps import linear
+    from jumok.layers.gpu.projections import project
 
-    projection, output = (lowered.get(group) for group in cross_maps(attention))
+    projection, output = (lowered.get(group) for group in cross_projections(attention))
     if projection is None or output is None:
         return attention.attend(x, memory, visible).values, None
-    (queries,) = linear(x, projection)
+    (queries,) = project(x, projection)
     return projected(attention.mix(split_heads(queries, attention.heads), memory, visible).values, output)
 
 
 def feed_forward(feed: FeedForward, lowered: Lowered, x: Float[Tensor, "batch time width"]) -> Change:
-    """W₂ activation(W₁ x + b₁), and b₂; networks with a gate, dropout or other maps as written."""
-    from jumok.layers.gpu.maps import linear_activation
+    """W₂ activation(W₁ x + b₁), and b₂; networks with a gate, dropout or other projections as written."""
+    from jumok.layers.gpu.projections import project_and_activate
 
-    maps = [lowered.get(group) for group in feed_maps(feed)]
-    if not maps or maps[0] is None or maps[1] is None:
+    projections = [lowered.get(group) for group in feed_projections(feed)]
+    if not projections or projections[0] is None or projections[1] is None:
         return feed(x), None
-    return projected(linear_activation(x, maps[0], feed.activation), maps[1])
+    return projected(project_and_activate(x, projections[0], feed.activation), projections[1])
 
 
-def projected(x: Float[Tensor, "batch time inner"], maps: "Maps") -> Change:
+def projected(x: Float[Tensor, "batch time inner"], projections: "Projections") -> Change:
     """W x, and the bias b."""
-    from jumok.layers.gpu.maps import product
+    from jumok.layers.gpu.projections import project_without_bias
 
-    return product(x, maps), maps.layers[0].bias
+    return project_without_bias(x, projections), projections.layers[0].bias

@@ -86,8 +86,8 @@ def source_step_kernel(
         mixed = mixed * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
         total = total * fade + tl.sum(weight, 1)
         top = higher
-    found = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
-    tl.store(out + (row[:, None] * HEADS + head) * DIM + dim[None], found, mask=inside)
+    averages = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
+    tl.store(out + (row[:, None] * HEADS + head) * DIM + dim[None], averages, mask=inside)
 
 
 @kernel(any_number=("capacity",))

@@ -149,7 +149,7 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
-def linear(
+def linear_on_gpu(
     x: Float[Tensor, "*lead width"], weight: Float[Tensor, "out width"], bias: Float[Tensor, " out"]
 ) -> Float[Tensor, "*lead out"]:
     """x Wᵀ + b; PyTorch sums the gradient of b over the rows four times as slowly."""

@@ -48,17 +48,17 @@ class LayerCache:
         self.layer = layer
         self.keys, self.values = (weight.new_empty(sentences, capacity, beam, own.key_heads, dim) for _ in range(2))
         self.memory = weight.new_empty(2, sentences, source, cross.key_heads, dim)
-        maps = _own_maps(own)
-        outputs = sum(part.out_features for part in maps)
+        projections = _own_projections(own)
+        outputs = sum(part.out_features for part in projections)
         self.weight = weight.new_empty(outputs, own.to_query.in_features)
         self.bias = None if own.to_query.bias is None else weight.new_empty(outputs)
 
     def copy_weights(self) -> None:
         """Copy the weights, which may have changed since the last search."""
-        maps = _own_maps(self.layer.own)
-        torch.cat([part.weight for part in maps], out=self.weight)
+        projections = _own_projections(self.layer.own)
+        torch.cat([part.weight for part in projections], out=self.weight)
         if self.bias is not None:
-            torch.cat([part.bias for part in maps], out=self.bias)
+            torch.cat([part.bias for part in projections], out=self.bias)
 
     def take(self, other: "LayerCache", sentences: Tensor) -> None:
         """Copy the caches of some sentences of another."""
@@ -134,9 +134,9 @@ class TransformerStaticState(StaticState):
         if self.table is None:
             return embed(tokens.reshape(-1, 1), start=self.positions.repeat_interleave(self.beam)).squeeze(1)  # type: ignore[no-any-return]
         if why_no_triton(tokens.device, self.table.dtype) is None and embed.embedding.project is None:
-            from jumok.layers.gpu import step  # imports Triton
+            from jumok.layers.gpu import steps  # imports Triton
 
-            return step.embed(tokens, self.positions, embed.embedding.table, embed.embedding.factor, self.table)
+            return steps.embed(tokens, self.positions, embed.embedding.table, embed.embedding.factor, self.table)
         vectors: Tensor = embed.embedding(tokens.flatten())
         return vectors + self.table[self.positions[:1]]
 
@@ -168,7 +168,7 @@ class TransformerStaticState(StaticState):
     def _own(self, cache: LayerCache, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
         own = cache.layer.own
         joined = torch.nn.functional.linear(x, cache.weight, cache.bias)
-        parts = torch.split(joined, [part.out_features for part in _own_maps(own)], 1)
+        parts = torch.split(joined, [part.out_features for part in _own_projections(own)], 1)
         query, key, value = (
             part.view(len(x), heads, -1)
             for part, heads in zip(parts, (own.heads, own.key_heads, own.key_heads), strict=True)
@@ -188,7 +188,7 @@ class TransformerStaticState(StaticState):
         return out
 
 
-def _own_maps(own: MultiHeadAttention) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+def _own_projections(own: MultiHeadAttention) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
     return own.to_query, own.to_key, own.to_value
 
 

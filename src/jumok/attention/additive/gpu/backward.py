@@ -18,10 +18,9 @@ from jumok.attention.additive.gpu.forward import (
     in_type,
     multiprocessors,
     padded,
-    power_of_two,
 )
 from jumok.attention.additive.gpu.mask_intervals import EVERYWHERE, MaskIntervals
-from jumok.attention.triton_launch import INTERPRETED
+from jumok.attention.triton_launch import INTERPRETED, next_power_of_two
 
 KEYS_AT_ONCE = (16, 4)
 """Keys per program, and warps, for few queries."""
@@ -82,8 +81,9 @@ def backward_of_few(
     few_query_kernels.few_gradients_kernel(
         (batches * parts,), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
         *mask.arguments(lse, batches), lse if seed is None else seed, d_query, d_key, d_value, d_v,
-        batches, queries, keys, dim, values, **mask.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
-        VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=warps,
+        batches, queries, keys, dim, values, **mask.switches, DROPOUT=dropout,
+        BLOCK_DIM=min(128, next_power_of_two(dim)), VALUES=min(128, next_power_of_two(values)), COLS=cols,
+        ASSEMBLY=not INTERPRETED, warps=warps,
     )  # fmt: skip
     of_v = d_v.sum((0, 2)) if inputs.v.shape[0] > 1 else d_v.sum((0, 1, 2))[None]
     return AdditiveGradients(d_query[0] if parts == 1 else d_query.sum(0), d_key, of_v, d_value)
@@ -183,10 +183,10 @@ class SideTiling(NamedTuple):
 
 def side_tiling(queries: int, keys: int, dim: int) -> SideTiling:
     """64 positions, or as many as there are, and 32 features; with fewer than 64, the other way round."""
-    rows, cols = (min(64, max(16, power_of_two(times))) for times in (queries, keys))
+    rows, cols = (min(64, max(16, next_power_of_two(times))) for times in (queries, keys))
     if min(rows, cols) < 64:
         rows, cols = min(32, rows), min(32, cols)
-    return SideTiling(rows, cols, min(32 if rows == 64 else 64, max(16, power_of_two(dim))), 4)
+    return SideTiling(rows, cols, min(32 if rows == 64 else 64, max(16, next_power_of_two(dim))), 4)
 
 
 def side_parts(programs: int, count: int, device: torch.device) -> int:

@@ -32,13 +32,13 @@ def upstream_kernel(
     here = (tl.program_id(0) // blocks).to(tl.int64)
     batch = here + batch_start
     local = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    rows, some = row_start + local, local < count
+    rows, rows_in = row_start + local, local < count
     line = batch * queries + rows
     if FIRST or BEYOND or MASK:
-        some = some & (tl.load(sound + line, mask=some, other=0) != 0)
-    level = tl.load(lse + line, mask=some, other=0.0)
+        rows_in = rows_in & (tl.load(sound + line, mask=rows_in, other=0) != 0)
+    level = tl.load(lse + line, mask=rows_in, other=0.0)
     level = tl.where(level == float("-inf"), 0.0, level)
-    total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
+    total = tl.load(lse + batches * queries + line, mask=rows_in, other=1.0)
     first += batch * FIRST_BATCH
     beyond += batch * BEYOND_BATCH
     mask += batch // MASK_SHARED * MASK_BATCH
@@ -49,7 +49,7 @@ def upstream_kernel(
         visible = seen(
             rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
-        ) & some[:, None]  # fmt: skip
+        ) & rows_in[:, None]  # fmt: skip
         weights, keep, d_weight = weights_again(
             scores + plane, d_weights + plane, level, total, visible, rows, cols, keys, batch, seed, DROPOUT
         )
@@ -62,7 +62,7 @@ def upstream_kernel(
         visible = seen(
             rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
-        ) & some[:, None]  # fmt: skip
+        ) & rows_in[:, None]  # fmt: skip
         weights, keep, d_weight = weights_again(
             scores + plane, d_weights + plane, level, total, visible, rows, cols, keys, batch, seed, DROPOUT
         )
@@ -77,8 +77,8 @@ def upstream_kernel(
 @triton.jit
 def weights_again(scores, d_weights, level, total, visible, rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
     """The weights of a tile, which of them dropout kept, and their gradient with the scale of dropout."""
-    found = tl.load(scores + cols[None, :], mask=visible, other=0.0)
-    weights = tl.exp2((found - level[:, None]) * LOG2E) / total[:, None]
+    stored_scores = tl.load(scores + cols[None, :], mask=visible, other=0.0)
+    weights = tl.exp2((stored_scores - level[:, None]) * LOG2E) / total[:, None]
     keep = visible
     if DROPOUT > 0:
         keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
@@ -163,8 +163,8 @@ def seeing(
     start, end = 0, count
     if FIRST or BEYOND:
         earliest, latest = tl.full([128], 2**30, tl.int32), tl.zeros([128], tl.int32)
-        for at in range(0, count, 128):
-            rows = at + tl.arange(0, 128)
+        for block_start in range(0, count, 128):
+            rows = block_start + tl.arange(0, 128)
             sees, line = rows < count, row_start + rows
             if FIRST:
                 sees = sees & (tl.load(first + line * FIRST_ROW, mask=rows < count, other=0) < key_end)
@@ -180,43 +180,42 @@ def seeing(
 def one_side(
     own, by_own, by_own_small, own_peaks, other, by_other, by_other_small, other_peaks, v, plane, PLANE_ROW, out,
     out_sums,
-    at, at_in, dims, start, end, dim, ADD, SUMS: tl.constexpr,
+    times, times_in, dims, start, end, dim, ADD, SUMS: tl.constexpr,
     DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """One tile of one side. Pointers are those of one batch entry; `plane` has the other side's time first."""
-    largest = tl.max(tl.load(own_peaks + at, mask=at_in, other=0.0), 0)
+    largest = tl.max(tl.load(own_peaks + times, mask=times_in, other=0.0), 0)
     # The fast loop takes four at a time: entries past the end have no weight, but must be numbers.
     largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
     peak = largest + largest_other
     if are_small(largest, largest_other):
         in_parts(
-            by_own_small, by_other_small, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim,
-            ADD,
-            "small", SUMS, TIMES, DIMS, ASSEMBLY,
+            by_own_small, by_other_small, DIM, v, plane, PLANE_ROW, out, out_sums, times, times_in, dims, start, end,
+            dim, ADD, "small", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
     elif peak <= PAIRS:
         in_parts(
-            by_own, by_other, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            by_own, by_other, DIM, v, plane, PLANE_ROW, out, out_sums, times, times_in, dims, start, end, dim, ADD,
             "shared", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
     elif (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
         in_parts(
-            by_own, by_other, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            by_own, by_other, DIM, v, plane, PLANE_ROW, out, out_sums, times, times_in, dims, start, end, dim, ADD,
             "capped", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
     else:
         in_parts(
-            own, other, dim, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            own, other, dim, v, plane, PLANE_ROW, out, out_sums, times, times_in, dims, start, end, dim, ADD,
             "any", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
 
 
 @triton.jit
-def write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, ADD_SUMS, SUMS: tl.constexpr):
+def write_side(slopes, sums, v, out, out_sums, times, times_in, dims, dim, ADD, ADD_SUMS, SUMS: tl.constexpr):
     """Write the sums of a tile; with ADD, add them to what is there."""
-    inside = at_in[:, None] & (dims < dim)[None, :]
+    inside = times_in[:, None] & (dims < dim)[None, :]
     slopes *= (4 * tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32))[None, :]
-    place = out + at[:, None].to(tl.int64) * dim + dims[None, :]
+    place = out + times[:, None].to(tl.int64) * dim + dims[None, :]
     tl.store(place, slopes + tl.load(place, mask=inside & (ADD != 0), other=0.0), mask=inside)
     if SUMS:
         before = tl.load(out_sums + dims, mask=(dims < dim) & ADD_SUMS, other=0.0)
@@ -226,11 +225,11 @@ def write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, ADD_SU
 @triton.jit
 def largest_of(peaks, start, end):
     """The largest of some peaks."""
-    found = tl.zeros([128], tl.float32)
-    for at in range(start, end, 128):
-        where = at + tl.arange(0, 128)
-        found = tl.maximum(found, tl.load(peaks + where, mask=where < end, other=0.0))
-    return tl.max(found, 0)
+    largest = tl.zeros([128], tl.float32)
+    for block_start in range(start, end, 128):
+        where = block_start + tl.arange(0, 128)
+        largest = tl.maximum(largest, tl.load(peaks + where, mask=where < end, other=0.0))
+    return tl.max(largest, 0)
 
 
 @triton.jit
@@ -267,19 +266,19 @@ def two_small_slopes(slopes, sums, p, q0, q1, w0, w1, SUMS: tl.constexpr, ASSEMB
 
 @triton.jit
 def in_parts(
-    own, other, ROW, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+    own, other, ROW, v, plane, PLANE_ROW, out, out_sums, times, times_in, dims, start, end, dim, ADD,
     NUMBERS: tl.constexpr, SUMS: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The sums over the other side: from exponentials ("shared", "capped", "small") or queries and keys ("any").
 
     Long sums lose digits, so sums over TOGETHER entries are added in memory, where they take no registers.
     """
-    inside = at_in[:, None] & (dims < dim)[None, :]
-    a = tl.load(own + at[:, None].to(tl.int64) * ROW + dims[None, :], mask=inside, other=0.0).to(tl.float32)
+    inside = times_in[:, None] & (dims < dim)[None, :]
+    a = tl.load(own + times[:, None].to(tl.int64) * ROW + dims[None, :], mask=inside, other=0.0).to(tl.float32)
     a = in_squares(a, TIMES, DIMS)
     for part in range(0, tl.maximum(tl.cdiv(end - start, TOGETHER), 1)):  # once even if there is nothing to sum
         first = start + part * TOGETHER
-        others, weights = other + first.to(tl.int64) * ROW + dims, plane + first.to(tl.int64) * PLANE_ROW + at
+        others, weights = other + first.to(tl.int64) * ROW + dims, plane + first.to(tl.int64) * PLANE_ROW + times
         last = tl.minimum(end, first + TOGETHER)
         if NUMBERS == "any":
             slopes, sums = own_slopes(
@@ -290,7 +289,7 @@ def in_parts(
                 a, others, ROW, weights, PLANE_ROW, first, last, NUMBERS, SUMS, TIMES, DIMS, ASSEMBLY
             )
         more = first > start
-        write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD | more.to(tl.int32), more, SUMS)
+        write_side(slopes, sums, v, out, out_sums, times, times_in, dims, dim, ADD | more.to(tl.int32), more, SUMS)
         tl.debug_barrier()
 
 

@@ -34,8 +34,8 @@ def few_queries_kernel(
     start, end = seen_by(rows, rows < queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST, BEYOND)
     start = start // COLS * COLS
     share = tl.cdiv(tl.cdiv(tl.maximum(end - start, 0), COLS), parts) * COLS
-    for at in range(start + part * share, tl.minimum(start + (part + 1) * share, end), COLS):
-        cols = at + tl.arange(0, COLS)
+    for block_start in range(start + part * share, tl.minimum(start + (part + 1) * share, end), COLS):
+        cols = block_start + tl.arange(0, COLS)
         scores = one_row_of_scores(
             query + (batch * queries + row) * dim, key + batch * keys * dim, cols, cols < keys, v + batch * V_BATCH,
             dim, BLOCK_DIM, COLS, ASSEMBLY,
@@ -64,8 +64,8 @@ def few_queries_kernel(
         largest = higher
     scale = tl.where(total > 0, 1.0 / (1.0 - DROPOUT) / tl.where(total > 0, total, 1.0), total)
     line = (part * batches + batch) * queries + row
-    found = tl.where(sees_nonfinite > 0, float("nan"), acc * scale)
-    tl.store(out + line * value_dim + dims, found.to(out.dtype.element_ty), mask=dims < value_dim)
+    mixed = tl.where(sees_nonfinite > 0, float("nan"), acc * scale)
+    tl.store(out + line * value_dim + dims, mixed.to(out.dtype.element_ty), mask=dims < value_dim)
     tl.store(lse + line, largest)
     tl.store(lse + line + parts * batches * queries, tl.where(total == 0, 1.0, total))
 
@@ -75,15 +75,15 @@ def one_row_of_scores(
     query, key, cols, cols_in, v, dim, BLOCK_DIM: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr
 ):
     """The scores of one query with some keys. Each thread sums its own part; threads are reduced once, at the end."""
-    found = tl.zeros([COLS, BLOCK_DIM], tl.float32)
+    partial_sums = tl.zeros([COLS, BLOCK_DIM], tl.float32)
     for d in range(0, dim, BLOCK_DIM):
         dims = d + tl.arange(0, BLOCK_DIM)
         a = tl.load(query + dims, mask=dims < dim, other=0.0).to(tl.float32)
-        at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & (dims < dim)[None, :]
-        b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
+        offsets, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & (dims < dim)[None, :]
+        b = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
         u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * -2.0
-        found += u[None, :] * half_tanh(a[None, :] + b, ASSEMBLY)
-    return tl.sum(found, 1)
+        partial_sums += u[None, :] * half_tanh(a[None, :] + b, ASSEMBLY)
+    return tl.sum(partial_sums, 1)
 
 
 @kernel
@@ -94,11 +94,11 @@ def few_scores_kernel(
     """The scores of few queries, written to memory."""
     batch, row = (tl.program_id(0) // queries).to(tl.int64), tl.program_id(0) % queries
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
-    found = one_row_of_scores(
+    row_of_scores = one_row_of_scores(
         query + (batch * queries + row) * dim, key + batch * keys * dim, cols, cols < keys, v + batch * V_BATCH, dim,
         BLOCK_DIM, COLS, ASSEMBLY,
     )  # fmt: skip
-    tl.store(scores + batch * SCORES_BATCH + row * SCORES_ROW + cols, found, mask=cols < keys)
+    tl.store(scores + batch * SCORES_BATCH + row * SCORES_ROW + cols, row_of_scores, mask=cols < keys)
 
 
 @kernel
@@ -155,17 +155,17 @@ def few_gradients_kernel(
 @triton.jit
 def d_weights(value, d_out, out, cols, wanted, value_dim, COLS: tl.constexpr, VALUES: tl.constexpr):
     """dO · value for some keys, δ = dO · O, and whether O is not finite."""
-    found, delta, broken = tl.zeros([COLS], tl.float32), 0.0, 0
+    products, delta, broken = tl.zeros([COLS], tl.float32), 0.0, 0
     for start in range(0, value_dim, VALUES):
         dims = start + tl.arange(0, VALUES)
         given = tl.load(d_out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
         mixed = tl.load(out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
         delta += tl.sum(given.to(tl.float64) * mixed.to(tl.float64), 0).to(tl.float32)
         broken = tl.maximum(broken, tl.max((~(tl.abs(mixed) < float("inf"))).to(tl.int32), 0))
-        at = value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
-        values = tl.load(at, mask=wanted[:, None] & (dims < value_dim)[None, :], other=0.0).to(tl.float32)
-        found += tl.sum(values * given[None, :], 1)
-    return found, delta, broken
+        pointers = value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
+        values = tl.load(pointers, mask=wanted[:, None] & (dims < value_dim)[None, :], other=0.0).to(tl.float32)
+        products += tl.sum(values * given[None, :], 1)
+    return products, delta, broken
 
 
 @triton.jit
@@ -174,12 +174,12 @@ def write_values(d_value, d_out, weights, cols, cols_in, sound, value_dim, ADD, 
     for start in range(0, value_dim, VALUES):
         dims = start + tl.arange(0, VALUES)
         given = tl.load(d_out + dims, mask=(dims < value_dim) & sound, other=0.0).to(tl.float32)
-        at = d_value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
+        pointers = d_value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
         inside = cols_in[:, None] & (dims < value_dim)[None, :]
-        found = weights[:, None] * given[None, :]
+        gradients = weights[:, None] * given[None, :]
         if ADD:
-            found += tl.load(at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(at, found.to(d_value.dtype.element_ty), mask=inside)
+            gradients += tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
+        tl.store(pointers, gradients.to(d_value.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -191,13 +191,13 @@ def write_keys(
         dims = start + tl.arange(0, BLOCK_DIM)
         dims_in = dims < dim
         a = tl.load(query + dims, mask=dims_in, other=0.0).to(tl.float32)
-        at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & dims_in[None, :]
-        b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
+        offsets, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & dims_in[None, :]
+        b = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
         h = half_tanh(a[None, :] + b, ASSEMBLY)
         h = tl.where(h == h, h, 0.0)
         slopes = w[:, None] * (0.25 - h * h) * (4 * tl.load(v + dims, mask=dims_in, other=0.0).to(tl.float32))[None, :]
         tl.store(d_query + dims, tl.sum(slopes, 0), mask=dims_in)
         tl.store(d_v + dims, -2 * tl.sum(w[:, None] * h, 0), mask=dims_in)
         if ADD:
-            slopes += tl.load(d_key + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(d_key + at, slopes.to(d_key.dtype.element_ty), mask=inside)
+            slopes += tl.load(d_key + offsets, mask=inside, other=0.0).to(tl.float32)
+        tl.store(d_key + offsets, slopes.to(d_key.dtype.element_ty), mask=inside)

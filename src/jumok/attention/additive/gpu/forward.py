@@ -15,7 +15,7 @@ from torch import Tensor
 
 from jumok.attention.additive.gpu import few_query_kernels, forward_kernels, prepare_kernels, score_kernels
 from jumok.attention.additive.gpu.mask_intervals import EVERYWHERE, MaskIntervals
-from jumok.attention.triton_launch import INTERPRETED
+from jumok.attention.triton_launch import INTERPRETED, next_power_of_two
 
 FEW = 4
 """Up to this many queries read keys directly from memory, because a tile would be almost empty."""
@@ -86,7 +86,7 @@ def mix(
 ) -> None:  # fmt: skip
     """Write Σ softmax(scores) v and the log-sum-exp of some queries."""
     (batches, count), (keys, values) = plane.shape[:2], value.shape[1:]
-    width = min(128, max(16, power_of_two(values)))
+    width = min(128, max(16, next_power_of_two(values)))
     # 32 queries share the values that are read and split; 16 if every block then has its own multiprocessor.
     alone = batches * blocks(count, 16) * blocks(values, width) <= multiprocessors(plane.device)
     height = 16 if count <= 16 or alone else 32
@@ -94,7 +94,7 @@ def mix(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
         out, lse, *mask.arguments(lse, lse.shape[1]), lse if seed is None else seed,
         lse.shape[1], entries.start, rows.start, count, lse.shape[2], keys, values, **mask.switches, DROPOUT=dropout,
-        ROWS=height, COLS=min(32, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=3,
+        ROWS=height, COLS=min(32, max(16, next_power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=3,
     )  # fmt: skip
 
 
@@ -110,8 +110,8 @@ def forward_of_few(inputs: Inputs, mask: MaskIntervals, seed: Tensor | None, dro
         (batches * queries, parts), query, inputs.key, inputs.value, inputs.v, inputs.v_step,
         *mask.arguments(lse, batches), lse if seed is None else seed, out, lse,
         batches, queries, keys, dim, values, parts, **mask.switches, DROPOUT=dropout,
-        BLOCK_DIM=min(128, power_of_two(dim)), VALUES=power_of_two(values), COLS=cols, ASSEMBLY=not INTERPRETED,
-        warps=warps,
+        BLOCK_DIM=min(128, next_power_of_two(dim)), VALUES=next_power_of_two(values), COLS=cols,
+        ASSEMBLY=not INTERPRETED, warps=warps,
     )  # fmt: skip
     return (out, lse) if parts == 1 else joined(out, lse, query.dtype)
 
@@ -151,7 +151,7 @@ class Scorer:
             (batches * (up_times + down_times) // self.tile + self.vectors,),
             query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
             DIM=self.dims, TILE=self.tile, TILED=tiled, BY_TIME=by_time,
-            BLOCK_DIM=exponentials_at_once(self.dims, by_time), FEATURES=power_of_two(self.dims), warps=4,
+            BLOCK_DIM=exponentials_at_once(self.dims, by_time), FEATURES=next_power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
     def scores(self, entries: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> Tensor:
@@ -191,14 +191,14 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     few_query_kernels.few_scores_kernel(
         (batches * queries, blocks(keys, 32)), query, key, v, v.stride(0) if v.shape[0] > 1 else 0,
         plane, plane.stride(0), plane.stride(1), queries, keys, dim,
-        BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, warps=4,
+        BLOCK_DIM=min(128, next_power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, warps=4,
     )  # fmt: skip
     return plane
 
 
 def exponentials_at_once(dims: int, by_time: bool) -> int:
     """Features computed at once: all, so that loads are waited for only once, or as many as registers hold."""
-    return min(64 if by_time else 128 if dims > 256 else 256, power_of_two(dims))
+    return min(64 if by_time else 128 if dims > 256 else 256, next_power_of_two(dims))
 
 
 @cache
@@ -261,11 +261,6 @@ def precision(value: Tensor) -> str:
 def padded(size: int, multiple: int = 16) -> int:
     """The next multiple: loads of 16 bytes stay aligned, and loops may take four at a time."""
     return -(-size // multiple) * multiple
-
-
-def power_of_two(size: int) -> int:
-    """The next power of two."""
-    return 1 << max(0, size - 1).bit_length()
 
 
 def blocks(size: int, block: int) -> int:

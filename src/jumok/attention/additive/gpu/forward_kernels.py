@@ -31,8 +31,8 @@ def seen(
     if BEYOND:
         inside = inside & (cols[None, :] < tl.load(beyond + rows * BEYOND_ROW, mask=rows < queries, other=0)[:, None])
     if MASK:
-        at = mask + rows[:, None].to(tl.int64) * MASK_ROW + cols[None, :].to(tl.int64) * MASK_KEY
-        inside = inside & (tl.load(at, mask=inside, other=0) != 0)
+        pointers = mask + rows[:, None].to(tl.int64) * MASK_ROW + cols[None, :].to(tl.int64) * MASK_KEY
+        inside = inside & (tl.load(pointers, mask=inside, other=0) != 0)
     return inside
 
 
@@ -52,9 +52,9 @@ def product(left, right, acc, PRECISION: tl.constexpr):
     """
     if PRECISION == SPLIT:
         left_high, right_high = high_bits(left), high_bits(right)
-        found = tl.dot(left - left_high, right_high, input_precision="tf32")
-        found = tl.dot(left_high, right - right_high, found, input_precision="tf32")
-        return acc + tl.dot(left_high, right_high, found, input_precision="tf32")
+        correction = tl.dot(left - left_high, right_high, input_precision="tf32")
+        correction = tl.dot(left_high, right - right_high, correction, input_precision="tf32")
+        return acc + tl.dot(left_high, right_high, correction, input_precision="tf32")
     else:
         return tl.dot(left, right, acc, input_precision=PRECISION)
 
@@ -88,8 +88,8 @@ def mix_kernel(
     sees_nonfinite = tl.zeros([ROWS], tl.int32)
     acc = tl.zeros([ROWS, VALUES], tl.float32)
     start, end = seen_by(rows, rows < queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST, BEYOND)
-    for at in range(start // COLS * COLS, end, COLS):
-        cols = at + tl.arange(0, COLS)
+    for block_start in range(start // COLS * COLS, end, COLS):
+        cols = block_start + tl.arange(0, COLS)
         visible = seen(
             rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
@@ -113,12 +113,12 @@ def mix_kernel(
         acc = product(weights, values, acc * shrink[:, None], PRECISION)
         largest = higher
     scale = tl.where(total > 0, 1.0 / (1.0 - DROPOUT) / tl.where(total > 0, total, 1.0), total)
-    found = tl.where((sees_nonfinite > 0)[:, None], float("nan"), acc * scale[:, None])
+    mixed = tl.where((sees_nonfinite > 0)[:, None], float("nan"), acc * scale[:, None])
     line = batch * queries + rows
     wanted = local < count
     tl.store(
         out + line[:, None] * value_dim + dims[None, :],
-        found.to(out.dtype.element_ty),
+        mixed.to(out.dtype.element_ty),
         mask=wanted[:, None] & (dims < value_dim)[None, :],
     )
     if tl.program_id(1) == 0:

@@ -52,9 +52,9 @@ def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
     """The parts of `room`, in order: what comes from v; the largest |x| of every query and key; for scores their
     exponentials in blocks [tile, dim, time], and e²ˣ − 1 of small ones; for gradients, both by time.
     """
-    one = tl.full([], 1, tl.int64)
-    ups, downs = one * batches * UP_TIMES, one * batches * DOWN_TIMES
-    up_peaks = room + one * vectors * (3 * DIM)
+    unit = tl.full([], 1, tl.int64)
+    ups, downs = unit * batches * UP_TIMES, unit * batches * DOWN_TIMES
+    up_peaks = room + unit * vectors * (3 * DIM)
     down_peaks = up_peaks + ups
     return room, up_peaks, down_peaks, down_peaks + downs
 
@@ -62,16 +62,16 @@ def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
 @triton.jit
 def in_tiles(first, batches, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
     """Exponentials in blocks: those of queries and keys, then e²ˣ − 1 of small ones."""
-    one = tl.full([], 1, tl.int64)
-    ups, downs = one * batches * UP_TIMES * DIM, one * batches * DOWN_TIMES * DIM
+    unit = tl.full([], 1, tl.int64)
+    ups, downs = unit * batches * UP_TIMES * DIM, unit * batches * DOWN_TIMES * DIM
     return first, first + ups, first + ups + downs, first + 2 * ups + downs
 
 
 @triton.jit
 def by_time(first, batches, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr, TILED: tl.constexpr):
     """The same by time, after those in blocks if there are any."""
-    one = tl.full([], 1, tl.int64)
-    both = one * batches * (UP_TIMES + DOWN_TIMES) * DIM
+    unit = tl.full([], 1, tl.int64)
+    both = unit * batches * (UP_TIMES + DOWN_TIMES) * DIM
     return in_tiles(first + 2 * TILED * both, batches, UP_TIMES, DOWN_TIMES, DIM)
 
 
@@ -115,8 +115,8 @@ def exponentials(
     for start in range(0, DIM, BLOCK_DIM):
         dims = start + tl.arange(0, BLOCK_DIM)
         inside = (times < time)[:, None] & (dims < dim)[None, :]
-        at = x + (batch * time + times[:, None]) * dim + dims[None, :]
-        values = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        pointers = x + (batch * time + times[:, None]) * dim + dims[None, :]
+        values = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
         peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
         real = (dims < DIM)[None, :]
         grown = tl.where(inside, squared_exponential(values), 0.0)
@@ -151,21 +151,21 @@ def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexp
     """
     pairs = tl.arange(0, FEATURES // 2)
     v += vector.to(tl.int64) * dim + 2 * pairs
-    one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * -2.0
-    other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * -2.0
-    largest = tl.max(tl.maximum(tl.abs(one), tl.abs(other)), 0)
+    even = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * -2.0
+    odd = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * -2.0
+    largest = tl.max(tl.maximum(tl.abs(even), tl.abs(odd)), 0)
     exponent = tl.maximum(largest.to(tl.int32, bitcast=True) >> 23, 1)
     exponent = tl.where(exponent < INFINITE, exponent, BIAS)
     scale = (exponent << 23).to(tl.float32, bitcast=True)
-    one, other = one / scale, other / scale
+    even, odd = even / scale, odd / scale
     table += vector.to(tl.int64) * 3 * DIM
     real = 2 * pairs < DIM
-    tl.store(table + 4 * pairs, one, mask=real)
-    tl.store(table + 4 * pairs + 1, other, mask=real)
-    tl.store(table + 4 * pairs + 2, -0.5 * (one + other), mask=real)
-    tl.store(table + 4 * pairs + 3, tl.zeros_like(one) + scale, mask=real)
-    tl.store(table + 2 * DIM + 2 * pairs, inverse(one), mask=real)
-    tl.store(table + 2 * DIM + 2 * pairs + 1, inverse(other), mask=real)
+    tl.store(table + 4 * pairs, even, mask=real)
+    tl.store(table + 4 * pairs + 1, odd, mask=real)
+    tl.store(table + 4 * pairs + 2, -0.5 * (even + odd), mask=real)
+    tl.store(table + 4 * pairs + 3, tl.zeros_like(even) + scale, mask=real)
+    tl.store(table + 2 * DIM + 2 * pairs, inverse(even), mask=real)
+    tl.store(table + 2 * DIM + 2 * pairs + 1, inverse(odd), mask=real)
 
 
 @triton.jit

@@ -159,7 +159,7 @@ def two_small_features(acc, p0, p1, q0, q1, i0, i1, IN_TURN: tl.constexpr, ASSEM
 
 @triton.jit
 def write_scores(
-    at, up, down, table, TILE: tl.constexpr, DIM: tl.constexpr, PART: tl.constexpr,
+    pointers, up, down, table, TILE: tl.constexpr, DIM: tl.constexpr, PART: tl.constexpr,
     FORM: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of a tile, in the FORM for "small", "usual" or "capped" numbers.
@@ -172,15 +172,15 @@ def write_scores(
         scale *= -0.5
     for start in range(0, DIM, PART):
         if FORM == "small":
-            found = some_small_scores(
+            scores = some_small_scores(
                 up + start * TILE, down + start * TILE, table + 2 * DIM + start, TILE, PART, AHEAD, ASSEMBLY
             )
         else:
-            found = some_scores(
+            scores = some_scores(
                 up + start * TILE, down + start * TILE, table + 2 * start, TILE, PART,
                 LARGEST_X if FORM == "capped" else 0, AHEAD, ASSEMBLY,
             )  # fmt: skip
-        tl.store(at, found * scale + tl.load(at, mask=start > 0, other=0.0))
+        tl.store(pointers, scores * scale + tl.load(pointers, mask=start > 0, other=0.0))
         tl.debug_barrier()
 
 
@@ -232,15 +232,15 @@ def some_small_scores(
 def own_scores(query, key, table, dim, rows_in, keys_in, TILE: tl.constexpr, ASSEMBLY: tl.constexpr):
     """The same with a tanh for every pair and feature, for any numbers."""
     acc = zeros_in_squares(TILE, TILE)
-    some = acc
+    partial = acc
     for d in range(0, dim):
         a = tl.load(query + d, mask=rows_in, other=0.0).to(tl.float32)
         b = tl.load(key + d, mask=keys_in, other=0.0).to(tl.float32)
-        some += tl.load(table + d // 2 * 4 + d % 2) * half_tanh(a[:, None] + b[None, :], ASSEMBLY)
+        partial += tl.load(table + d // 2 * 4 + d % 2) * half_tanh(a[:, None] + b[None, :], ASSEMBLY)
         if d % 16 == 15:
-            acc += some
-            some = tl.zeros_like(some)
-    return (acc + some) * tl.load(table + SCALE)
+            acc += partial
+            partial = tl.zeros_like(partial)
+    return (acc + partial) * tl.load(table + SCALE)
 
 
 @kernel
@@ -276,8 +276,8 @@ def scores_kernel(
     row_at = (batch * UP_TIMES + row_block) * DIM + tl.arange(0, TILE)
     col_at = (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, TILE)
     table += tl.minimum(batch, vectors - 1) * (3 * DIM)
-    at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
-    write_scores(at, up + row_at, down + col_at, table, TILE, DIM, PART, "usual", 1, ASSEMBLY)
+    pointers = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
+    write_scores(pointers, up + row_at, down + col_at, table, TILE, DIM, PART, "usual", 1, ASSEMBLY)
 
 
 @kernel
@@ -310,17 +310,17 @@ def other_scores_kernel(
     row_at = (batch * UP_TIMES + row_block) * DIM + tl.arange(0, TILE)
     col_at = (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, TILE)
     table += tl.minimum(batch, vectors - 1) * (3 * DIM)
-    at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
+    pointers = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
     if are_small(up_peak, down_peak):
-        write_scores(at, up_small + row_at, down_small + col_at, table, TILE, DIM, PART, "small", AHEAD, ASSEMBLY)
+        write_scores(pointers, up_small + row_at, down_small + col_at, table, TILE, DIM, PART, "small", AHEAD, ASSEMBLY)
     elif is_usual(up_peak, down_peak):
         if ALL:
-            write_scores(at, up + row_at, down + col_at, table, TILE, DIM, PART, "usual", AHEAD, ASSEMBLY)
+            write_scores(pointers, up + row_at, down + col_at, table, TILE, DIM, PART, "usual", AHEAD, ASSEMBLY)
     elif (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
-        write_scores(at, up + row_at, down + col_at, table, TILE, DIM, PART, "capped", 1, ASSEMBLY)
+        write_scores(pointers, up + row_at, down + col_at, table, TILE, DIM, PART, "capped", 1, ASSEMBLY)
     else:
         own, theirs = query + (batch * queries + rows) * dim, key + (batch * keys + cols) * dim
-        tl.store(at, own_scores(own, theirs, table, dim, rows < queries, cols < keys, TILE, ASSEMBLY))
+        tl.store(pointers, own_scores(own, theirs, table, dim, rows < queries, cols < keys, TILE, ASSEMBLY))
 
 
 @triton.jit

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention.triton_launch import INTERPRETED
+from jumok.attention.triton_launch import INTERPRETED, next_power_of_two
 from jumok.models.rnn.gpu.attention_kernels import (
     attend_step_backward_kernel,
     attend_step_kernel,
@@ -111,11 +111,11 @@ class Attention:
 
     def features(self, width: int, tile: int) -> int:
         """How many features of a vector fit into a tile."""
-        return max(min(power_of_two(width), tile // self._keys), 8)
+        return max(min(next_power_of_two(width), tile // self._keys), 8)
 
     @property
     def _keys(self) -> int:
-        return max(power_of_two(self.keys.shape[1]), 16)
+        return max(next_power_of_two(self.keys.shape[1]), 16)
 
 
 def key_gradients(
@@ -140,8 +140,3 @@ def value_gradients(
 ) -> Float[Tensor, "batch source encoder_width"]:
     """Σ α dc over all steps."""
     return torch.bmm(weights.permute(1, 2, 0).to(d_contexts.dtype), d_contexts.transpose(0, 1))
-
-
-def power_of_two(size: int) -> int:
-    """The smallest power of two that is not below a size."""
-    return 1 << max(size - 1, 0).bit_length()

@@ -12,8 +12,8 @@ from jumok.decoding.beam import beam_search
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.constrained import constrained_search
 from jumok.decoding.encoder_graphs import encode
+from jumok.decoding.hypotheses import Hypothesis, Observer, Specials
 from jumok.decoding.patterns import Constraints
-from jumok.decoding.specials import Hypothesis, Observer, Specials
 from jumok.layers.recorded import is_recorded
 from jumok.models.encoder_decoder import EncoderDecoder
 
@@ -25,7 +25,7 @@ _copies: "WeakKeyDictionary[nn.Module, nn.Module]" = WeakKeyDictionary()
 
 
 @torch.no_grad()
-def search(
+def search_in_precision(
     model: EncoderDecoder,
     inputs: Sequence[Tensor],
     specials: Specials,

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a search: the special tokens, and the hypotheses."""
+"""What a search finds: hypotheses, those that every step keeps, and the special tokens in them."""
 
 from collections.abc import Callable
 from typing import NamedTuple

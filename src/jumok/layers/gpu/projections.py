@@ -1,8 +1,8 @@
-"""The linear maps of Transformer layers in training: all weights are cast by one kernel, and gradients need no cast.
+"""Linear projections of Transformer layers in training: one kernel casts all weights, and gradients need no cast.
 
-`lower` copies the weights of many maps into the precision of matrix products, those that read the same vectors into one
-matrix. The operators take these copies and the weights themselves, for which they have gradients in the precision of
-the weights: products write them in single precision. Importing this module imports Triton.
+`lower` copies the weights of many projections into the precision of matrix products, those that read the same vectors
+into one matrix. The operators take these copies and the weights themselves, for which they have gradients in the
+precision of the weights: products write them in single precision. Importing this module imports Triton.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from jumok.layers.gpu import transformer
 from jumok.layers.gpu.transformer import activation_backward, column_sums
 
 
-class Maps(NamedTuple):
-    """Linear maps of the same vectors, and their weights and biases in the precision of products, stacked."""
+class Projections(NamedTuple):
+    """Linear projections of the same vectors, and their weights and biases in the precision of products, stacked."""
 
     layers: tuple[nn.Linear, ...]
     weight: Float[Tensor, "out width"]
@@ -31,14 +31,14 @@ class Maps(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """Outputs of each map."""
+        """Outputs of each projection."""
         return [layer.out_features for layer in self.layers]
 
 
 @torch.no_grad()
-def lower(groups: Sequence[Sequence[nn.Linear]], dtype: torch.dtype) -> list[Maps]:
+def lower(groups: Sequence[Sequence[nn.Linear]], dtype: torch.dtype) -> list[Projections]:
     """Every group as one matrix of this precision, by one kernel for all."""
-    maps, rooms, weights = [], [], []
+    projections, rooms, weights = [], [], []
     for layers in groups:
         first = layers[0].weight
         sizes = [layer.out_features for layer in layers]
@@ -46,21 +46,21 @@ def lower(groups: Sequence[Sequence[nn.Linear]], dtype: torch.dtype) -> list[Map
             first.new_empty(sum(sizes), first.shape[1], dtype=dtype),
             first.new_empty(sum(sizes), dtype=dtype),
         )
-        maps.append(Maps(tuple(layers), weight, bias))
+        projections.append(Projections(tuple(layers), weight, bias))
         rooms += [*torch.split(weight, sizes), *torch.split(bias, sizes)]
-        weights += maps[-1].parameters
+        weights += projections[-1].parameters
     torch._foreach_copy_(rooms, weights)
-    return maps
+    return projections
 
 
-def linear(x: Float[Tensor, "batch time width"], maps: Maps) -> list[Float[Tensor, "batch time out"]]:
-    """x Wᵀ + b of every map; where a kernel leaves the gradients of all side by side, they are not copied."""
-    rows = x.flatten(0, -2).to(maps.weight.dtype)
-    parts = _Linear.apply(rows, maps.weight, maps.bias, maps.sizes, *maps.parameters)  # type: ignore[no-untyped-call]
+def project(x: Float[Tensor, "batch time width"], projections: Projections) -> list[Float[Tensor, "batch time out"]]:
+    """x Wᵀ + b of every projection; where a kernel leaves the gradients of all side by side, they are not copied."""
+    rows = x.flatten(0, -2).to(projections.weight.dtype)
+    parts = _Project.apply(rows, projections.weight, projections.bias, projections.sizes, *projections.parameters)  # type: ignore[no-untyped-call]
     return [part.view(*x.shape[:-1], -1) for part in parts]
 
 
-class _Linear(torch.autograd.Function):
+class _Project(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], *parameters: Tensor
@@ -79,14 +79,18 @@ class _Linear(torch.autograd.Function):
         return d_out @ weight, None, None, None, *parts
 
 
-def product(x: Float[Tensor, "batch time width"], maps: Maps) -> Float[Tensor, "batch time out"]:
-    """x Wᵀ of one map without its bias."""
-    (layer,) = maps.layers
-    out: Tensor = _Product.apply(x.flatten(0, -2).to(maps.weight.dtype), maps.weight, layer.weight)  # type: ignore[no-untyped-call]
+def project_without_bias(
+    x: Float[Tensor, "batch time width"], projections: Projections
+) -> Float[Tensor, "batch time out"]:
+    """x Wᵀ of one projection without its bias."""
+    (layer,) = projections.layers
+    out: Tensor = _ProjectWithoutBias.apply(
+        x.flatten(0, -2).to(projections.weight.dtype), projections.weight, layer.weight
+    )  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], -1)
 
 
-class _Product(torch.autograd.Function):
+class _ProjectWithoutBias(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, parameter: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
@@ -100,16 +104,18 @@ class _Product(torch.autograd.Function):
         return d_out @ weight, None, weight_gradient(d_out, x, ctx.dtype)
 
 
-def linear_activation(
-    x: Float[Tensor, "batch time width"], maps: Maps, activation: str
+def project_and_activate(
+    x: Float[Tensor, "batch time width"], projections: Projections, activation: str
 ) -> Float[Tensor, "batch time hidden"]:
-    """activation(x Wᵀ + b) of one map, for "relu", "gelu" and "silu"."""
-    rows = x.flatten(0, -2).to(maps.weight.dtype)
-    out: Tensor = _LinearActivation.apply(rows, maps.weight, maps.bias, activation, *maps.parameters)  # type: ignore[no-untyped-call]
+    """activation(x Wᵀ + b) of one projection, for "relu", "gelu" and "silu"."""
+    rows = x.flatten(0, -2).to(projections.weight.dtype)
+    out: Tensor = _ProjectAndActivate.apply(
+        rows, projections.weight, projections.bias, activation, *projections.parameters
+    )  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], -1)
 
 
-class _LinearActivation(torch.autograd.Function):
+class _ProjectAndActivate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, activation: str, *parameters: Tensor) -> Tensor:
         out, saved = transformer.linear_activation(x, weight, bias, activation)

@@ -13,7 +13,7 @@ from jumok.decoding.shortlist import Shortlist, read_shortlist
 from jumok.errors import ArgumentError, DataError
 from jumok.model_folder import BUNDLED
 from jumok.tasks import TRANSLATION, make_recipe
-from jumok.tasks.own_shortlist import LEAST, save_shortlist
+from jumok.tasks.shortlist_from_text import LEAST, save_shortlist
 from jumok.tasks.translator import TrainedTranslator, Translator
 from support.commands import jumok as command
 from support.commands import well, write
