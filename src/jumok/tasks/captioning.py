@@ -44,7 +44,9 @@ class HeldOutImages(NamedTuple):
     references: list[list[str]]
 
 
-class CaptioningTask(TargetObjective[ImageBatch], Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]):
+class CaptioningTask(
+    TargetObjective[ImageBatch, CaptionTraining], Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]
+):
     """Learns to caption images; its models are used through a `Captioner`."""
 
     name = "captioning"

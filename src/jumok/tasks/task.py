@@ -1,6 +1,6 @@
 """The interface of a task, such as translation, to training, model folders and commands."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import nn
 
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.devices import find_device
-from jumok.errors import ArgumentError, ConfigError, ModelError, TrainingError
+from jumok.errors import ArgumentError, ConfigError, ModelError
 from jumok.model_folder import (
     NEW_WEIGHTS,
     README,
@@ -28,8 +28,7 @@ from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_
 from jumok.recipe import parse_recipe, sections, write_recipe
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.training.loss import Loss
-from jumok.training.objective import BatchSource
+from jumok.training.objective import AnyObjective, BatchSource
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 
@@ -100,11 +99,12 @@ class TaskData(Generic[R, A]):
     """Identifies the contents of the batches; a resumed run needs the same ones."""
 
 
-class Task(ABC, Generic[R, A, T, P]):
+class Task(AnyObjective, Generic[R, A, T, P]):
     """One application of jumok: its recipe, its data, its model, its loss, and the object that uses a trained model.
 
-    Its types are those of its recipe, its assets, its trained models and its predictor. The loop in `jumok.training` is
-    given the task itself and asks it for `unit`, `items`, `loss`, `width`, `size` and `halves`.
+    Its types are those of its recipe, its assets, its trained models and its predictor; those of its models and its
+    batches only the task itself knows. It is the `Objective` of the loop in `jumok.training`, so it also writes `items`
+    and `loss`.
     """
 
     name: ClassVar[str]
@@ -118,8 +118,6 @@ class Task(ABC, Generic[R, A, T, P]):
     """Sections that decide the shapes of the weights."""
     trained: Callable[[Any, R, A], T]
     """The class of its trained models, called with a model, its recipe and its assets."""
-    unit: str = "tok"
-    """What progress counts."""
     draws_curve: ClassVar[bool] = True
     """Whether a run draws curve.png after every validation."""
     generates_text: ClassVar[bool] = False
@@ -152,26 +150,6 @@ class Task(ABC, Generic[R, A, T, P]):
 
     def begin(self, model: Any, data: TaskData[R, A], run: RunContext) -> None:
         """Called once before the first step of a new run: to put pretrained weights in place, or to give a warning."""
-
-    @abstractmethod
-    def items(self, batch: Any) -> int:
-        """The number of items of a batch, such as target tokens; the loss is a mean over them."""
-
-    @abstractmethod
-    def loss(self, model: Any, batch: Any, device: torch.device, config: Any) -> Loss:
-        """The loss summed over the items; the model is on `device`, and `config` is the [training] section."""
-
-    def width(self, model: Any) -> int:
-        """The width of a model, on which the schedule "noam" depends; 1 leaves it out."""
-        return 1
-
-    def size(self, batch: Any) -> str:
-        """The size of a batch, for messages."""
-        return f"{self.items(batch):,} {self.unit}"
-
-    def halves(self, batch: Any) -> list[Any]:
-        """Two batches for one that does not fit into memory, or a TrainingError that says what to change."""
-        raise TrainingError(f"out of memory with a batch of {self.size(batch)}; use smaller batches or a smaller model")
 
     @abstractmethod
     def validate(self, trained: T, held_out: Any) -> dict[str, float]:

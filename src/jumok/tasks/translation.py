@@ -59,7 +59,9 @@ HeldOutCorpora = dict[str, HeldOutCorpus]
 """The held-out pairs of every corpus by its name, which is "" for a single corpus."""
 
 
-class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair, TrainedTranslator, Translator]):
+class TranslationTask(
+    SequenceObjective[TranslationTraining], Task[TranslationRecipe, TokenizerPair, TrainedTranslator, Translator]
+):
     """Learns to translate from pairs of sentences; its models are used through a `Translator`."""
 
     name = "translation"

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from jumok.models.weights import PLAIN, load_weights, weights_of, whole
-from jumok.training.config import Parallel
+from jumok.training.config import Parallel, TrainingConfig
 from jumok.training.loss import Loss
-from jumok.training.objective import Objective
+from jumok.training.objective import AnyObjective
 from jumok.training.optimiser import trained
 from jumok.training.processes import current_processes
 
@@ -31,7 +31,7 @@ BUCKET = 2**23
 class Alone:
     """One process with the whole model."""
 
-    def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
+    def __init__(self, model: nn.Module, task: AnyObjective) -> None:
         self.model, self.task = model, task
 
     @property
@@ -50,6 +50,10 @@ class Alone:
 
     def begin_piece(self, *, last: bool) -> None:
         """Called before the forward pass of a piece; after the `last` one, gradients are summed."""
+
+    def loss(self, batch: Any, device: torch.device, config: TrainingConfig) -> Loss:
+        """The task's loss of a batch."""
+        return self.task.loss(self.model, batch, device, config)
 
     def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Sum the gradients over all processes, and the cross-entropy, which is returned."""
@@ -71,7 +75,7 @@ class Replicas(Alone):
     each have other shapes. A graph adds gradients to buckets that stay where they are, which are sent after it.
     """
 
-    def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
+    def __init__(self, model: nn.Module, task: AnyObjective) -> None:
         super().__init__(model, task)
         self._weights = list(reversed(trained(model).values()))  # about the order in which gradients arrive
         self._buckets: list[list[Tensor]] | None = None
@@ -195,7 +199,7 @@ class Shards(Alone):
     pass. `set_force_sum_reduction_for_comms` has gloo, which knows no means, sum as NCCL does.
     """
 
-    def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
+    def __init__(self, model: nn.Module, task: AnyObjective) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
@@ -204,7 +208,6 @@ class Shards(Alone):
         self.root: Any = fully_shard(_Gathered(model), mesh=mesh)
         self.root.set_gradient_divide_factor(1.0)
         self.root.set_force_sum_reduction_for_comms(True)
-        self.task = _Through(self.root, task)
 
     @property
     def splits(self) -> bool:
@@ -220,6 +223,11 @@ class Shards(Alone):
         """Weights are gathered once a step, and gradients summed once."""
         self.root.set_requires_gradient_sync(last)
         self.root.set_reshard_after_backward(last)
+
+    def loss(self, batch: Any, device: torch.device, config: TrainingConfig) -> Loss:
+        """The task's loss, computed within a forward pass of the module that gathers the weights."""
+        loss: Loss = self.root(partial(super().loss, batch, device, config))
+        return loss
 
     def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The last backward pass has summed the gradients."""
@@ -246,20 +254,6 @@ class _Gathered(nn.Module):
         return work()  # its batch is out of FSDP's sight, which would move it to the GPU at once
 
 
-class _Through:
-    """An objective whose loss is computed within the forward pass of another module."""
-
-    def __init__(self, root: Any, task: Objective[Any]) -> None:
-        self.unit, self.items, self.size, self.halves = task.unit, task.items, task.size, task.halves
-        self.width = task.width
-        self._root, self._loss = root, task.loss
-
-    def loss(self, model: nn.Module, batch: Any, device: torch.device, config: Any) -> Loss:
-        """The loss of a batch."""
-        loss: Loss = self._root(partial(self._loss, model, batch, device, config))
-        return loss
-
-
 def with_whole_weights(model: nn.Module, build: Callable[[], nn.Module]) -> nn.Module:
     """The model, or if processes keep it in parts one that is built anew and has its weights."""
     weights = weights_of(model)
@@ -270,7 +264,7 @@ def with_whole_weights(model: nn.Module, build: Callable[[], nn.Module]) -> nn.M
     return plain.to(device).eval()
 
 
-def parallel_of(model: nn.Module, task: Objective[Any], kind: Parallel) -> Alone:
+def parallel_of(model: nn.Module, task: AnyObjective, kind: Parallel) -> Alone:
     """How this process shares the model with the others, if there are any."""
     if kind == "fsdp" and dist.is_available() and dist.is_initialized():
         return Shards(model, task)
