@@ -6,8 +6,9 @@ from os.path import exists
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from jumok.analysis.scores.metrics import Watch, unwatched
@@ -39,7 +40,7 @@ class HeldOutImages(NamedTuple):
     """What a validation captions."""
 
     batches: ImageBatches
-    images: Any
+    images: UInt8[np.ndarray, "image side side 3"]
     """Their pixels, one array for each."""
     references: list[list[str]]
 

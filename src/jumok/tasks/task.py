@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -26,13 +26,25 @@ from jumok.model_folder import (
 from jumok.models.memory_check import Build
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
 from jumok.recipe import parse_recipe, sections, write_recipe
+from jumok.settings import Settings
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
+from jumok.training.config import TrainingConfig
 from jumok.training.objective import AnyObjective, BatchSource
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 
 T = TypeVar("T", bound="Trained")
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """A dataclass with one config dataclass per section, [training] among them."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def training(self) -> TrainingConfig: ...
 
 
 @runtime_checkable
@@ -43,7 +55,7 @@ class Trained(Protocol):
     def model(self) -> nn.Module: ...
 
     @property
-    def recipe(self) -> Any: ...
+    def recipe(self) -> Recipe: ...
 
     @property
     def assets(self) -> Any:
@@ -60,8 +72,8 @@ class Predictor(Protocol):
     def trained(self) -> Trained: ...
 
 
-R = TypeVar("R", bound=Any)
-A = TypeVar("A", bound=Any)
+R = TypeVar("R", bound=Recipe)
+A = TypeVar("A")
 P = TypeVar("P", bound=Predictor)
 
 
@@ -93,7 +105,7 @@ class TaskData(Generic[R, A]):
     assets: A
     """What the model needs besides its weights, such as tokenizers."""
     train: BatchSource
-    held_out: Any
+    held_out: object
     """What `Task.validate`, which alone reads it, scores a model on; None if there is nothing to validate on."""
     fingerprint: str
     """Identifies the contents of the batches; a resumed run needs the same ones."""
@@ -111,7 +123,6 @@ class Task(AnyObjective, Generic[R, A, T, P]):
     does: ClassVar[str]
     """What its models do: "translates text"."""
     recipe: type[R]
-    """A dataclass with one config dataclass per section, [training] among them."""
     own_sections: ClassVar[frozenset[str]]
     """Sections that tell its recipes from those of other tasks."""
     model_sections: ClassVar[tuple[str, ...]]
@@ -221,7 +232,7 @@ class Task(AnyObjective, Generic[R, A, T, P]):
 
     # The same for all tasks
 
-    def new_model(self, recipe: R, assets: A) -> Any:
+    def new_model(self, recipe: R, assets: A) -> nn.Module:
         """The recipe's model with fresh weights, the same ones for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.training.seed)
@@ -229,10 +240,10 @@ class Task(AnyObjective, Generic[R, A, T, P]):
         freeze(model, recipe.training.freeze)
         return model
 
-    def builder(self, recipe: R, assets: A) -> tuple[Build, list[Any]]:
+    def builder(self, recipe: R, assets: A) -> tuple[Build, list[Settings]]:
         """A function that builds the model from its sections, and those sections."""
 
-        def build(*configs: Any) -> nn.Module:
+        def build(*configs: Settings) -> nn.Module:
             return self.build(replace(recipe, **dict(zip(self.model_sections, configs, strict=True))), assets)
 
         return build, [getattr(recipe, name) for name in self.model_sections]
