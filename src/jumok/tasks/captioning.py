@@ -1,6 +1,6 @@
 """Captioning: recipes with a section [images], trained on images with captions and validated by captioning."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from os.path import exists
 from pathlib import Path
@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.tokenizer import Tokenizer
 from jumok.data.tokenizer_pair import SHARED, TokenizerPair
 from jumok.images.encoder import GridEncoder, build_captioner
@@ -21,7 +20,7 @@ from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare
 from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 from jumok.models.memory_check import check_memory
-from jumok.progress import progress
+from jumok.progress import Watch, progress, unwatched
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
 from jumok.tasks.captioning_scores import CAPTIONING_OPTIONS, score_captioner
 from jumok.tasks.describe import kind_of, parts_in_words, tokenizer_in_words
@@ -73,7 +72,7 @@ class CaptioningTask(
     def prepare(self, recipe: CaptionRecipe, run: RunContext) -> TaskData[CaptionRecipe, Tokenizer]:
         """Bring the images to one size and tokenise the captions."""
         prepared = prepare_images(
-            run.data, recipe.images, recipe.tokenizer, resumed=run.resumed, say=run.say, watch=_with_progress
+            run.data, recipe.images, recipe.tokenizer, resumed=run.resumed, say=run.say, watch=progress
         )
         return TaskData(
             recipe=recipe,
@@ -225,10 +224,6 @@ def unevenness(attention: Sequence[HeadWeights], words: Bool[Tensor, "batch targ
         weights = layer().float().mean(1) * words[..., None]
         per_layer.append(((1 - weights.sum(1)) ** 2).sum())
     return torch.stack(per_layer).mean()
-
-
-def _with_progress(rows: Sequence[Any]) -> Iterable[Any]:
-    return progress(rows, "reading images", len(rows))
 
 
 CAPTIONING = CaptioningTask()

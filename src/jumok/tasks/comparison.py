@@ -9,10 +9,10 @@ from jumok.analysis.curves.step_times import StepTime, step_times
 from jumok.analysis.draw.chart import LineChart, charts_bytes
 from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.length_bands import EDGES, Band, join_texts, score_bands
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.progress import Watch, unwatched
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translation_scores import read_test_set
 from jumok.tasks.translator import TrainedTranslator

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeA
 import torch
 from torch import nn
 
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.devices import find_device
 from jumok.errors import ArgumentError, ConfigError, ModelError
 from jumok.model_folder import (
@@ -25,6 +24,7 @@ from jumok.model_folder import (
 )
 from jumok.models.memory_check import Build
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
+from jumok.progress import Watch, unwatched
 from jumok.recipe import parse_recipe, sections, write_recipe
 from jumok.settings import Settings
 from jumok.tasks.map_source import MapSource

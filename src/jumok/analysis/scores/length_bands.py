@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jumok.analysis.scores.metrics import RESAMPLES, Counts, MetricScore, Watch, count_outputs, score_counts, unwatched
+from jumok.analysis.scores.metrics import RESAMPLES, Counts, MetricScore, count_outputs, score_counts
 from jumok.errors import ArgumentError
+from jumok.progress import Watch, unwatched
 
 EDGES = (5, 10, 15, 20, 25, 30, 40, 50)
 """Maximum number of words of each range; a last range holds all longer sources."""
