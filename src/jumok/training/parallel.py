@@ -79,9 +79,7 @@ class Replicas(Alone):
         super().__init__(model, task)
         self._weights = list(reversed(trained(model).values()))  # about the order in which gradients arrive
         self._buckets: list[list[Tensor]] | None = None
-        self._missing: list[set[int]] = []
-        self._sent: list[tuple[Tensor, Any]] = []
-        self._sends = False
+        self._sending: _Sending | None = None
         self._flat: list[Tensor] = []
         with torch.no_grad():
             for weight in model.state_dict().values():
@@ -92,40 +90,24 @@ class Replicas(Alone):
     @property
     def splits(self) -> bool:
         """Whether nothing has been sent yet, so that a batch can be computed once more in two halves."""
-        return not self._sent
+        return self._sending is None or not self._sending.sent
 
     def begin_piece(self, *, last: bool) -> None:
         """The gradients of the last piece are sent as they arrive, once it is known which there are."""
-        self._sends, self._sent = last and self._buckets is not None, []
-        self._missing = [{id(weight) for weight in bucket} for bucket in self._buckets or ()]
+        self._sending = _Sending(self._buckets) if last and self._buckets is not None else None
 
     def _arrived(self, weight: Tensor) -> None:
-        if not self._sends or self._buckets is None:
-            return
-        for missing in self._missing:
-            missing.discard(id(weight))
-        while len(self._sent) < len(self._buckets) and not self._missing[len(self._sent)]:
-            self._send(self._buckets[len(self._sent)])
-
-    @torch.no_grad()
-    def _send(self, bucket: list[Tensor]) -> None:
-        flat = torch.cat([_gradient(weight).flatten() for weight in bucket])
-        self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
+        if self._sending is not None:
+            self._sending.arrived(weight)
 
     @torch.no_grad()
     def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Send what has not been sent, and wait for the sums."""
-        self._sends = False
-        all_buckets = self._buckets = self._buckets or list(buckets(self._used()))
-        for bucket in all_buckets[len(self._sent) :]:
-            self._send(bucket)
+        self._buckets = self._buckets or list(buckets(self._used()))
+        sending, self._sending = self._sending or _Sending(self._buckets), None
+        sending.send_rest()
         total = _total(cross_entropy, self.model)
-        for bucket, (flat, sending) in zip(all_buckets, self._sent, strict=True):
-            sending.wait()
-            parts = torch.split(flat, [weight.numel() for weight in bucket])
-            gradients = [_gradient(weight) for weight in bucket]
-            torch._foreach_copy_(gradients, [part.view_as(own) for part, own in zip(parts, gradients, strict=True)])
-        self._sent = []
+        sending.wait()
         return total
 
     def lay_out(self) -> list[Tensor]:
@@ -153,6 +135,40 @@ class Replicas(Alone):
         mine = [number for number, weight in enumerate(self._weights) if weight.grad is not None]
         numbers = {number for used in current_processes().gather(lambda: mine) for number in used}
         return [self._weights[number] for number in sorted(numbers)]
+
+
+class _Sending:
+    """Gradients of one step on their way: buckets are sent in their order, each once all of its gradients are there."""
+
+    def __init__(self, buckets: list[list[Tensor]]) -> None:
+        self.buckets = buckets
+        self.missing = [{id(weight) for weight in bucket} for bucket in buckets]
+        self.sent: list[tuple[Tensor, Any]] = []
+
+    def arrived(self, weight: Tensor) -> None:
+        """Send the buckets that were waiting for the gradient of this weight alone."""
+        for missing in self.missing:
+            missing.discard(id(weight))
+        while len(self.sent) < len(self.buckets) and not self.missing[len(self.sent)]:
+            self._send_next()
+
+    def send_rest(self) -> None:
+        """Send the other buckets, with zeros where this process has no gradient."""
+        while len(self.sent) < len(self.buckets):
+            self._send_next()
+
+    @torch.no_grad()
+    def _send_next(self) -> None:
+        flat = torch.cat([_gradient(weight).flatten() for weight in self.buckets[len(self.sent)]])
+        self.sent.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    def wait(self) -> None:
+        """Make the sums the gradients."""
+        for bucket, (flat, sending) in zip(self.buckets, self.sent, strict=True):
+            sending.wait()
+            parts = torch.split(flat, [weight.numel() for weight in bucket])
+            gradients = [_gradient(weight) for weight in bucket]
+            torch._foreach_copy_(gradients, [part.view_as(own) for part, own in zip(parts, gradients, strict=True)])
 
 
 def _flat_like(bucket: list[Tensor]) -> Tensor:
