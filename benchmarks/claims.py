@@ -22,8 +22,9 @@ from typing import Any
 import jumok
 from benchmarks.results import FOLDER, ROOT, Row, cpu, write
 from jumok.analysis.curves.gradient_reach import reach_curves
+from jumok.analysis.curves.score_by_length import length_curves
 from jumok.analysis.report.content import System
-from jumok.analysis.scores.length_bands import Band, join_texts, length_curves
+from jumok.analysis.scores.length_bands import Band, join_texts
 from jumok.data import read_lines
 from jumok.tasks.comparison import gradient_by_distance, quality_by_length, read_joined, save_charts
 from jumok.tasks.results import write_outputs

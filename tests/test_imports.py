@@ -28,17 +28,17 @@ MAY_IMPORT = {
     "models": {"layers", "attention", "files", "settings", "devices"},
     "regression": {"attention", "files", "progress"},
     "soft_database": {"attention"},
-    "graphs": {"settings", "attention", "data", "files"},
-    "images": {"settings", "layers", "models", "data", "files", "devices"},
+    "graphs": {"settings", "attention", "data", "files", "progress"},
+    "images": {"settings", "layers", "models", "data", "files", "devices", "progress"},
     "training": {"settings", "models", "layers", "attention", "data", "files", "model_folder"}
     | {"screen", "torchrun", "devices"},
     "decoding": {"models", "layers", "attention", "data", "files", "settings", "setting_hints"},
-    "analysis": {"decoding", "training", "models", "layers", "data", "files", "images", "graphs"},
+    "analysis": {"decoding", "training", "models", "layers", "data", "files", "images", "graphs", "progress"},
     "recipe": {"files", "setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
     "exchange": {"tasks", "decoding", "models", "layers", "data", "files", "model_folder", "screen"},
-    "bench": FOLDERS - {"graphs", "images"} | {"screen", "devices"},
+    "bench": FOLDERS - {"graphs", "images"} | {"screen", "devices", "progress"},
     "cli": EVERYTHING | {"serve", "exchange", "bench"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
@@ -62,6 +62,12 @@ ONLY_IN = {
     "fastapi": ("serve/",),
 }
 """Optional packages, and the places of each."""
+
+POINTS_BACK = {
+    ("jumok.analysis.maps.attention_map", "jumok.analysis.draw.notebook"),
+    ("jumok.analysis.maps.record", "jumok.analysis.draw.notebook"),
+}
+"""Imports against the arrows, within `_repr_html_` alone: a notebook shows maps and recordings as pictures."""
 
 LOADERS = {"load", "import_module", "LazyModule", "__import__"}
 """Functions that import the module whose name they get."""
@@ -91,7 +97,11 @@ def test_no_module_imports_itself_by_way_of_others():
         package = tuple(name.split(".") if file.stem == "__init__" else name.split(".")[:-1])
         names = imports(file.read_text(encoding="utf-8"), package)
         owners = {full if full in modules else full.rpartition(".")[0] for full in names}
-        arrows[name] = {owner for owner in owners if owner in modules and owner != name}
+        back = {other for module, other in POINTS_BACK if module == name}
+        assert back <= owners
+        owners -= back
+        above = {package for owner in owners for package in packages(owner)} - {*packages(name)}
+        arrows[name] = {other for other in owners | above if other in modules and other != name}
     arrows["jumok"] = set()  # the face of the package shows names from everywhere
     reached = {name: reachable(name, arrows) for name in arrows}
     cycles = {name for name, others in reached.items() if name in others}
@@ -107,6 +117,15 @@ def test_every_folder_is_in_the_table():
 @pytest.mark.parametrize("package", ["matplotlib", "sklearn", "triton", "fastapi", "uvicorn", "PIL"])
 def test_importing_jumok_does_not_import_what_is_optional(package: str):
     assert package not in imported_by("import jumok, jumok.attention, jumok.layers")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["maps", "scores"])
+def test_maps_and_scores_load_without_what_draws_them(part: str):
+    names = [module_name(file) for file in FILES if file.parent == PACKAGE / "analysis" / part]
+    loaded = imported_by(f"import {', '.join(names)}")
+    assert loaded >= {*names}
+    assert not {name for name in loaded if name.startswith("jumok.analysis.draw")}
 
 
 def test_importing_jumok_alone_does_not_wait_for_torch():
@@ -157,6 +176,12 @@ def module_name(file: Path) -> str:
     return ".".join(("jumok", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
 
 
+def packages(module: str) -> Iterator[str]:
+    """The packages of a module; whoever imports it from outside of them runs them first."""
+    while module := module.rpartition(".")[0]:
+        yield module
+
+
 def reachable(start: str, arrows: dict[str, set[str]]) -> set[str]:
     """All modules that a module imports, directly or by way of others."""
     found, waiting = set(), list(arrows[start])
@@ -175,11 +200,11 @@ def is_part(name: str) -> bool:
 
 @cache
 def imported_by(statement: str) -> set[str]:
-    """The top-level packages in memory after a statement ran in a fresh interpreter."""
+    """The modules in memory after a statement ran in a fresh interpreter."""
     shown = subprocess.run(
         [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return {name.partition(".")[0] for name in shown.stdout.split()}
+    return {*shown.stdout.split()}

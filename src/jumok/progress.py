@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -12,6 +12,22 @@ Item = TypeVar("Item")
 
 DELAY = 2.0
 """Seconds of work before a progress bar appears."""
+
+
+@runtime_checkable
+class Watch(Protocol):
+    """Passes the items of long work on and shows how far it is, as `progress` and `ProgressBars` do."""
+
+    def __call__(self, items: Iterable[Item], description: str, total: int, /) -> Iterable[Item]: ...
+
+
+def unwatched(items: Iterable[Item], _description: str, _total: int) -> Iterable[Item]:
+    """Pass the items on without showing progress."""
+    return items
+
+
+TellProgress = Callable[[range, float], None]
+"""Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 
 
 def progress(

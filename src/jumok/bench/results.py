@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from jumok import __version__
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.bench import Size, Subject
 from jumok.bench.timing import Timing, time_work
+from jumok.progress import Watch, unwatched
 
 PEERS = ("transformers", "ctranslate2", "torch_geometric", "scikit-learn", "statsmodels", "triton")
 """Packages whose versions matter beside those of Python, jumok and PyTorch."""

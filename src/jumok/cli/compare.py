@@ -75,7 +75,7 @@ def length(
         curves = library.comparison.quality_by_length(
             systems, sources, references, metric=metric, edges=edges, tokenize=tokenize, watch=bars
         )
-    _draw(out, lambda: library.length_bands.length_curves(curves))
+    _draw(out, lambda: library.score_by_length.length_curves(curves))
     if json:
         by_length = {name: [asdict(band) for band in curve] for name, curve in curves.items()}
         return print_json({"sentences": len(sources), "by_length": by_length})

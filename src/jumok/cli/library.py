@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from jumok.analysis import draw as draw
     from jumok.analysis.alignment import error_rate as error_rate
     from jumok.analysis.curves import gradient_reach as gradient_reach
+    from jumok.analysis.curves import score_by_length as score_by_length
     from jumok.analysis.curves import step_times as step_times
-    from jumok.analysis.scores import length_bands as length_bands
     from jumok.analysis.scores import metrics as metrics
     from jumok.bench import results as bench_results
     from jumok.data import terms as terms
@@ -56,8 +56,8 @@ else:
     draw = LazyModule("jumok.analysis.draw")
     error_rate = LazyModule("jumok.analysis.alignment.error_rate")
     gradient_reach = LazyModule("jumok.analysis.curves.gradient_reach")
+    score_by_length = LazyModule("jumok.analysis.curves.score_by_length")
     step_times = LazyModule("jumok.analysis.curves.step_times")
-    length_bands = LazyModule("jumok.analysis.scores.length_bands")
     metrics = LazyModule("jumok.analysis.scores.metrics")
     bench_results = LazyModule("jumok.bench.results")
     terms = LazyModule("jumok.data.terms")

@@ -1,6 +1,5 @@
 """Batches for a graph network: the whole graph, or the neighbourhoods of a few nodes, and its predictions for them."""
 
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from jumok.graphs.network import (
     node_features,
 )
 from jumok.graphs.sampling import ALL, SamplingConfig, sample
+from jumok.progress import Watch, unwatched
 
 
 class GraphBatch(NamedTuple):
@@ -87,11 +87,12 @@ def predict(model: GraphAttentionNetwork, batch: GraphBatch) -> GraphPrediction:
 
 @torch.no_grad()
 def predictions(
-    model: GraphAttentionNetwork, batches: GraphBatches, watch: Callable[[range], Iterable[int]] = iter
+    model: GraphAttentionNetwork, batches: GraphBatches, watch: Watch = unwatched
 ) -> Float[Tensor, "item class_"]:
     """The logits of all items of some batches, in their order; `watch` sees every step go by."""
     device = next(model.parameters()).device
-    logits = [batch_logits(model, batches, step) for step in watch(range(batches.steps(0)))]
+    steps = batches.steps(0)
+    logits = [batch_logits(model, batches, step) for step in watch(range(steps), "classifying", steps)]
     return torch.cat(logits) if logits else torch.zeros(0, model.classes, device=device)
 
 

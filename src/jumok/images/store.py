@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -42,13 +42,11 @@ from jumok.files import atomic_write, parse_json
 from jumok.images.augment import AugmentConfig, augment
 from jumok.images.files import ImageFolder, Pixels
 from jumok.images.pairs import CaptionedImage, ImagesConfig, ImageSource, model_image, read_captions, read_splits
+from jumok.progress import Watch, unwatched
 
 FORMAT = 1
 SPLITS: tuple[Split, ...] = ("train", "valid")
 REFERENCES = "references.json"
-Say = Callable[[str], None]
-WatchImages = Callable[[Sequence[CaptionedImage]], Iterable[CaptionedImage]]
-"""Passes images on, and may show progress."""
 
 
 class ImageBatch(NamedTuple):
@@ -127,8 +125,8 @@ def prepare_images(
     tokenizer: TokenizerConfig,
     *,
     resumed: bool = False,
-    say: Say = lambda message: None,
-    watch: WatchImages = iter,
+    say: Callable[[str], None] = lambda message: None,
+    watch: Watch = unwatched,
 ) -> PreparedImages:
     """Resize images and tokenise captions, unless they are up to date; images pass through `watch` one by one.
 
@@ -203,7 +201,7 @@ def to_tensor(images: Sequence[UInt8[np.ndarray, "side side 3"]]) -> UInt8[Tenso
 
 
 def _encoded_captions(
-    split: str, source: ImageSource, tokenizer: Tokenizer, config: ImagesConfig, say: Say
+    split: str, source: ImageSource, tokenizer: Tokenizer, config: ImagesConfig, say: Callable[[str], None]
 ) -> list[tuple[CaptionedImage, list[list[int]]]]:
     """The images that have a caption that is short enough, and the token ids of those captions.
 
@@ -225,14 +223,14 @@ def _encoded_captions(
 
 
 def _write_images(
-    path: Path, rows: Sequence[CaptionedImage], read: Callable[[str], Pixels], config: ImagesConfig, watch: WatchImages
+    path: Path, rows: Sequence[CaptionedImage], read: Callable[[str], Pixels], config: ImagesConfig, watch: Watch
 ) -> dict[str, Any]:
     """Write every image as the model sees it, and return their checksum and shape."""
     unfinished = path.with_name(f".{path.stem}.unfinished.npy")
     shape = (len(rows), config.size, config.size, 3)
     images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
     checksum = 0
-    for number, row in enumerate(watch(rows)):
+    for number, row in enumerate(watch(rows, "reading images", len(rows))):
         images[number] = model_image(read(row.image), config)
         checksum = zlib.crc32(images[number].tobytes(), checksum)
     images.flush()

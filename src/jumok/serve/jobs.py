@@ -137,7 +137,7 @@ class TranslationJob:
             [source.text for source in batch],
             beam=self.beam,
             n_best=self.n_best,
-            watch=watch if watched else None,
+            watch_steps=watch if watched else None,
             check=check,
             prefix=[self.prefix if source.part_number == 0 else "" for source in batch] if self.prefix else None,
             terms=self.terms,

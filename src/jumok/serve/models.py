@@ -1,11 +1,10 @@
 """The models of a server: translators and captioners, loaded once, known by name."""
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from jumok.analysis.alignment.aligner import Aligner
 from jumok.analysis.maps.attention_map import MapKind, resolve_index
@@ -32,13 +31,32 @@ Reads = Literal["text", "image"]
 G = TypeVar("G", bound=TextGenerator[Any])
 
 
-class ServedModel(Generic[G]):
-    """A text generator with a name, and what the page and the API tell about it."""
+class AttentionShape(NamedTuple):
+    """The attention of a model: how many layers attend to the source, with how many heads, and its kinds."""
 
-    def __init__(self, name: str, task: str, generator: G, examples: Sequence[str] = ()) -> None:
+    layers: int
+    heads: int
+    kinds: tuple[MapKind, ...]
+
+
+class ServedModel(Generic[G]):
+    """A text generator with a name, and what the page and the API tell about it.
+
+    Without its `attention`, the model runs once to find it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task: str,
+        generator: G,
+        examples: Sequence[str] = (),
+        *,
+        attention: AttentionShape | None = None,
+    ) -> None:
         self.name, self.task, self.generator, self.examples = name, task, generator, tuple(examples)
-        self.layers, self.heads = generator.attention_shape()
-        self.kinds = generator.map_kinds()
+        self.attention = attention or AttentionShape(*generator.attention_shape(), generator.map_kinds())
+        self.layers, self.heads, self.kinds = self.attention
         self._between, self._turn = dict[Languages, "ServedModel[G]"](), Lock()
 
     @property
@@ -73,10 +91,9 @@ class ServedModel(Generic[G]):
     def _set_to(self, languages: Languages) -> "ServedModel[G]":
         if not isinstance(self.generator, Translator):
             raise ArgumentError(f"the model {self.name} has no languages to choose from; leave out from and to")
-        chosen: Any = copy(self)  # nothing is computed: the model may be at work
-        chosen.generator, chosen._between = self.generator.between(*languages), {}
-        chosen.__dict__.pop("aligner", None)
-        return cast("ServedModel[G]", chosen)
+        chosen = cast(G, self.generator.between(*languages))
+        # Its attention is the same, and not computed again: the model may be at work.
+        return ServedModel(self.name, self.task, chosen, self.examples, attention=self.attention)
 
     def output_ids(self, target: str | Sequence[int]) -> tuple[int, ...]:
         """The tokens of an output, given as text or as token ids."""

@@ -18,11 +18,11 @@ from jumok.analysis.alignment.statistical import ROUNDS, THRESHOLD, align_text
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.alignment.word_pairs import LONGEST, is_long
 from jumok.analysis.maps.attention_map import resolve_index
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Pair, corpus_pairs
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError, DataError
 from jumok.files import is_same_file
+from jumok.progress import Watch, unwatched
 from jumok.settings import nearest
 from jumok.tasks.results import LANGUAGES_OF_MODEL, Languages
 from jumok.tasks.translation import TRANSLATION, TranslationTask
@@ -248,7 +248,7 @@ def _choose(
         threshold=threshold,
         tokens=bool(options.tokens),
         tag=tag,
-        watch=lambda weights: iter(watch(weights, "choosing a head", len(sample))),
+        watch=watch,
     )
 
 
@@ -276,7 +276,7 @@ def _choose_both(
             *options.extraction,
             tokens=bool(options.tokens),
             tag=own_tag,
-            watch=lambda weights: iter(watch(weights, "choosing a head", len(pairs))),
+            watch=watch,
         )
         for trained, direction, own_heads, own_tag in (
             (forward, pairs, heads, tag),

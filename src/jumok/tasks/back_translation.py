@@ -25,8 +25,9 @@ from jumok.data.filters import FilterReport
 from jumok.decoding.conversion_cache import weights_digest
 from jumok.errors import ArgumentError, DataError
 from jumok.files import MOST_JSON, atomic_write, parse_json, read_plain, sync_folder
+from jumok.progress import TellProgress
 from jumok.tasks.translated_text import Translation
-from jumok.tasks.translator import TellProgress, Translator
+from jumok.tasks.translator import Translator
 
 SUFFIX = ".tsv"
 RATIO_FROM = 10

@@ -1,16 +1,16 @@
 """Captioning: recipes with a section [images], trained on images with captions and validated by captioning."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from os.path import exists
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.tokenizer import Tokenizer
 from jumok.data.tokenizer_pair import SHARED, TokenizerPair
 from jumok.images.encoder import GridEncoder, build_captioner
@@ -20,7 +20,7 @@ from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare
 from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 from jumok.models.memory_check import check_memory
-from jumok.progress import progress
+from jumok.progress import Watch, progress, unwatched
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
 from jumok.tasks.captioning_scores import CAPTIONING_OPTIONS, score_captioner
 from jumok.tasks.describe import part_kind, parts_in_words, tokenizer_in_words
@@ -39,12 +39,14 @@ class HeldOutImages(NamedTuple):
     """What a validation captions."""
 
     batches: ImageBatches
-    images: Any
+    images: UInt8[np.ndarray, "image side side 3"]
     """Their pixels, one array for each."""
     references: list[list[str]]
 
 
-class CaptioningTask(TargetObjective[ImageBatch], Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]):
+class CaptioningTask(
+    TargetObjective[ImageBatch, CaptionTraining], Task[CaptionRecipe, Tokenizer, TrainedCaptioner, Captioner]
+):
     """Learns to caption images; its models are used through a `Captioner`."""
 
     name = "captioning"
@@ -70,7 +72,7 @@ class CaptioningTask(TargetObjective[ImageBatch], Task[CaptionRecipe, Tokenizer,
     def prepare(self, recipe: CaptionRecipe, run: RunContext) -> TaskData[CaptionRecipe, Tokenizer]:
         """Bring the images to one size and tokenise the captions."""
         prepared = prepare_images(
-            run.data, recipe.images, recipe.tokenizer, resumed=run.resumed, say=run.say, watch=_with_progress
+            run.data, recipe.images, recipe.tokenizer, resumed=run.resumed, say=run.say, watch=progress
         )
         return TaskData(
             recipe=recipe,
@@ -222,10 +224,6 @@ def unevenness(attention: Sequence[HeadWeights], words: Bool[Tensor, "batch targ
         weights = layer().float().mean(1) * words[..., None]
         per_layer.append(((1 - weights.sum(1)) ** 2).sum())
     return torch.stack(per_layer).mean()
-
-
-def _with_progress(rows: Sequence[Any]) -> Iterable[Any]:
-    return progress(rows, "reading images", len(rows))
 
 
 CAPTIONING = CaptioningTask()

@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.analysis.scores.metrics import MetricScore, Watch, check_scores, score_outputs, unwatched
+from jumok.analysis.scores.metrics import MetricScore, check_scores, score_outputs
 from jumok.errors import ArgumentError, DataError
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
 from jumok.images.pointing import Pointing, pointing
 from jumok.images.scenes import scenes
+from jumok.progress import Watch, unwatched
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, Table, write_outputs
 from jumok.tasks.translation_scores import TOKENIZE, score_table

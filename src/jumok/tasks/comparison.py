@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from jumok.analysis.curves.gradient_reach import Ends, GradientReach, batches_of, reach_by_distance, relative_gradients
 from jumok.analysis.curves.step_times import StepTime, step_times
 from jumok.analysis.draw.chart import LineChart, charts_bytes
 from jumok.analysis.report.content import System
 from jumok.analysis.scores.length_bands import EDGES, Band, join_texts, score_bands
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
+from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.progress import Watch, unwatched
 from jumok.tasks.translation import TRANSLATION, TranslationTask
 from jumok.tasks.translation_scores import read_test_set
 from jumok.tasks.translator import TrainedTranslator
@@ -61,7 +63,8 @@ def gradient_by_distance(
     loaded, curves = load_translators(models, task, device), {}
     for name, (model, recipe, tokenizers, _) in loaded.items():
         if untrained:
-            model = task.new_model(recipe, tokenizers).to(next(model.parameters()).device)
+            device_of_model = next(model.parameters()).device
+            model = cast(EncoderDecoder, task.new_model(recipe, tokenizers)).to(device_of_model)
         batches = list(batches_of(tokenizers, sources, references, shortest=shortest, most=sentences))
         gradients = list(relative_gradients(model, watch(batches, f"gradients of {name}", len(batches))))
         curves[name] = reach_by_distance(gradients, ends=ends, shortest=shortest)

@@ -5,9 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.model_folder import check_output_path
+from jumok.progress import Watch, unwatched
 from jumok.settings import nearest
 from jumok.tasks import TRANSLATION, Folders, load_predictor
 from jumok.tasks.results import EvaluationOptions, EvaluationResult

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
 from jumok.analysis.maps.graph_map import graph_map
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.fingerprint import PREPARED_FILES
 from jumok.errors import ArgumentError, ConfigError, DataError, TrainingError
 from jumok.files import check_plain
@@ -25,7 +24,7 @@ from jumok.graphs.network import GraphAttentionNetwork, GraphPrediction
 from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, prepare_graph
 from jumok.model_folder import ModelFolder
-from jumok.progress import progress
+from jumok.progress import Watch, progress, unwatched
 from jumok.screen import to_screen
 from jumok.tasks.describe import network_in_words
 from jumok.tasks.map_source import MapSource
@@ -69,7 +68,7 @@ class NodeClassifier:
         batches = GraphBatches(
             graph, items, recipe.sampling, layers=recipe.network.layers, training=False, device=device
         )
-        logits = predictions(model, batches, watch=lambda steps: progress(steps, "classifying", len(steps)))
+        logits = predictions(model, batches, watch=progress)
         classes: np.ndarray = logits.argmax(-1).cpu().numpy()
         return classes
 

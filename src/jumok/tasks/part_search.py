@@ -54,7 +54,7 @@ class PartSearch:
         parts: Sequence[SourcePart],
         config: DecodingConfig,
         n_best: int,
-        watch: WatchSteps | None,
+        watch_steps: WatchSteps | None,
         check: CheckCancelled | None,
         first: int,
     ) -> list[list[Hypothesis]]:
@@ -63,7 +63,8 @@ class PartSearch:
         if config.samples:
             candidates = self._sample(parts, config, check, first)
         else:
-            candidates = self._search(parts, config, config.beam if chooses or self.voters else n_best, watch, check)
+            best = config.beam if chooses or self.voters else n_best
+            candidates = self._search(parts, config, best, watch_steps, check)
         if self.voters:
             candidates = self._voted(parts, candidates, config, check)
         if config.mbr:
@@ -147,17 +148,18 @@ class PartSearch:
         parts: Sequence[SourcePart],
         config: DecodingConfig,
         n_best: int,
-        watch: WatchSteps | None,
+        watch_steps: WatchSteps | None,
         check: CheckCancelled | None,
     ) -> list[list[Hypothesis]]:
         if check is not None:
             check()
         results: list[list[Hypothesis] | None] = [None] * len(parts)
-        is_ours = watch is not None or any(part.is_constrained for part in parts)
+        is_ours = watch_steps is not None or any(part.is_constrained for part in parts)
         if (engine := self.engines.ctranslate2(config, n_best, watched=is_ours)) is not None:
             results = engine.search([part.ids for part in parts], config, n_best, self.model.decoder.limit)
         left = [number for number, hypotheses in enumerate(results) if hypotheses is None]
-        own = iter(self._own_search([parts[number] for number in left], config, n_best, watch, check) if left else [])
+        unsearched = [parts[number] for number in left]
+        own = iter(self._own_search(unsearched, config, n_best, watch_steps, check) if left else [])
         return [next(own) if hypotheses is None else hypotheses for hypotheses in results]
 
     def _own_search(
@@ -165,14 +167,14 @@ class PartSearch:
         parts: Sequence[SourcePart],
         config: DecodingConfig,
         n_best: int,
-        watch: WatchSteps | None,
+        watch_steps: WatchSteps | None,
         check: CheckCancelled | None,
     ) -> list[list[Hypothesis]]:
         model = self.model
         source, visible = (tensor.to(self._device) for tensor in pad([part.ids for part in parts]))
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
         constraints = self.required.constraints(parts, config, self._device)
-        is_ours = watch is not None or constraints is not None
+        is_ours = watch_steps is not None or constraints is not None
         short = self.engines.recurrent(config, [part.ids for part in parts], watched=is_ours)
         if short is not None:
             decoder, kept = short
@@ -185,7 +187,7 @@ class PartSearch:
             self._specials,
             config,
             n_best=wanted,
-            observe=None if watch is None else partial(_tell_steps, parts, watch),
+            observe=None if watch_steps is None else partial(_tell_steps, parts, watch_steps),
             check=check,
             constraints=constraints,
         )
@@ -214,9 +216,9 @@ def _alike(
         yield batch
 
 
-def _tell_steps(parts: Sequence[SourcePart], watch: WatchSteps, survivors: Survivors) -> None:
+def _tell_steps(parts: Sequence[SourcePart], watch_steps: WatchSteps, survivors: Survivors) -> None:
     for sentence, nodes in nodes_of(survivors):
-        watch(parts[sentence].text_number, parts[sentence].part_number, nodes)
+        watch_steps(parts[sentence].text_number, parts[sentence].part_number, nodes)
 
 
 def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.pairs import Columns
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
+from jumok.progress import Watch, unwatched
 
 Languages = tuple[str | None, str | None]
 LANGUAGES_OF_MODEL: Languages = (None, None)

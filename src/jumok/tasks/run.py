@@ -18,7 +18,7 @@ from jumok.models.memory_check import check_memory
 from jumok.recipe import find_recipe, parse_overrides, parse_recipe, read_tables
 from jumok.settings import Settings, field_types, is_path
 from jumok.tasks import TASKS, task_of
-from jumok.tasks.task import AnyTask, RunContext, TaskData, shown_scores
+from jumok.tasks.task import AnyTask, Recipe, RunContext, TaskData, shown_scores
 from jumok.training.checkpoint import checkpoints
 from jumok.training.loop import Reason
 from jumok.training.loop import train as run_loop
@@ -50,7 +50,7 @@ class Run:
 
 
 def train(
-    recipe: str | Path | Mapping[str, Any] | Any,
+    recipe: str | Path | Mapping[str, Any] | Recipe,
     *,
     overrides: Mapping[str, Any] | Iterable[str] = (),
     out: str | Path | None = None,
@@ -83,7 +83,7 @@ def train(
 
 
 def prepare_data(
-    recipe: str | Path | Mapping[str, Any] | Any,
+    recipe: str | Path | Mapping[str, Any] | Recipe,
     *,
     overrides: Mapping[str, Any] | Iterable[str] = (),
     out: str | Path | None = None,
@@ -106,7 +106,7 @@ def prepare_data(
 
 
 def _train(
-    task: AnyTask, recipe: Any, folder: Path, where: torch.device, report: Report, *, resume: bool, draw: bool
+    task: AnyTask, recipe: Recipe, folder: Path, where: torch.device, report: Report, *, resume: bool, draw: bool
 ) -> Run:
     """Train in this process, together with those that are joined with it."""
     processes, settings = current_processes(), settings_fixed_on_resume(recipe)
@@ -178,7 +178,7 @@ def _how_to_continue(folder: Path, task: AnyTask) -> str:
     return f"continue: jumok train {quote(str(folder))}{own} --resume (in Python resume=True)"
 
 
-def _prepared(task: AnyTask, recipe: Any, run: RunContext) -> TaskData[Any, Any]:
+def _prepared(task: AnyTask, recipe: Recipe, run: RunContext) -> TaskData[Any, Any]:
     """The data, which the leading process prepares and the others open."""
     ready: list[TaskData[Any, Any]] = []
 
@@ -192,12 +192,18 @@ def _prepared(task: AnyTask, recipe: Any, run: RunContext) -> TaskData[Any, Any]
 
 class _Resolved(NamedTuple):
     task: AnyTask
-    recipe: Any
+    recipe: Recipe
     folder: Path
 
 
 def _resolved(
-    request: Any, overrides: Any, out: str | Path | None, task: AnyTask | None, report: Report, *, resume: bool
+    request: str | Path | Mapping[str, Any] | Recipe,
+    overrides: Mapping[str, Any] | Iterable[str],
+    out: str | Path | None,
+    task: AnyTask | None,
+    report: Report,
+    *,
+    resume: bool,
 ) -> _Resolved:
     """The task, the recipe as its dataclass, and the folder to write."""
     if is_dataclass(request):
@@ -208,13 +214,15 @@ def _resolved(
             raise ArgumentError("overrides apply to recipe files and dictionaries; change the dataclass itself")
         return _Resolved(task, request, _folder(out, None))
     path = None
-    if not isinstance(request, Mapping):
+    if isinstance(request, Mapping):
+        tables = request
+    else:
         path, message = find_recipe(Path(request))
         if message:
             report.say(message)
         if path.is_dir():
             path, out = _recipe_of_run(path, resume=resume), path if out is None else out
-    tables = request if path is None else read_tables(path)
+        tables = read_tables(path)
     task = task or task_of(tables)
     origin = "the recipe" if path is None else path
     recipe = parse_recipe(task.recipe, tables, parse_overrides(overrides), complete=task.complete, origin=origin)
@@ -242,11 +250,12 @@ def _folder(out: str | Path | None, path: Path | None) -> Path:
     return Path("runs") / path.stem if out is None and path is not None else Path(str(out))
 
 
-def settings_fixed_on_resume(recipe: Any) -> dict[str, dict[str, Any]]:
+def settings_fixed_on_resume(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """The settings outside [training] and [decoding] that a resumed run must share with the run before."""
     names = [field.name for field in fields(recipe) if field.name not in ("training", "decoding")]
     settings = {name: _without_paths(getattr(recipe, name)) for name in names}
-    if "tokenizer" in settings and recipe.tokenizer.model:  # which decides these
+    tokenizer = getattr(recipe, "tokenizer", None)
+    if tokenizer is not None and tokenizer.model:  # which decides these
         del settings["tokenizer"]["kind"], settings["tokenizer"]["size"]
     return settings
 

@@ -9,8 +9,9 @@ from jumok.decoding.ctranslate2_model import why_not
 from jumok.decoding.int8_rnn import can_quantise
 from jumok.decoding.shortlist import FILE
 from jumok.errors import ArgumentError, DataError
+from jumok.progress import TellProgress
 from jumok.tasks.cpu_engine import shortlist_of_tokens
-from jumok.tasks.translator import TellProgress, Translator
+from jumok.tasks.translator import Translator
 
 LEAST = 3
 """A token that occurs less often has too few translations: sentences with it use the whole vocabulary."""

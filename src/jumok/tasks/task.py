@@ -1,17 +1,16 @@
 """The interface of a task, such as translation, to training, model folders and commands."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
 
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.devices import find_device
-from jumok.errors import ArgumentError, ConfigError, ModelError, TrainingError
+from jumok.errors import ArgumentError, ConfigError, ModelError
 from jumok.model_folder import (
     NEW_WEIGHTS,
     README,
@@ -25,15 +24,27 @@ from jumok.model_folder import (
 )
 from jumok.models.memory_check import Build
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
+from jumok.progress import Watch, unwatched
 from jumok.recipe import parse_recipe, sections, write_recipe
+from jumok.settings import Settings
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.training.loss import Loss
-from jumok.training.objective import BatchSource
+from jumok.training.config import TrainingConfig
+from jumok.training.objective import AnyObjective, BatchSource
 from jumok.training.progress import Report
 from jumok.training.score_names import score_name, score_value
 
 T = TypeVar("T", bound="Trained")
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """A dataclass with one config dataclass per section, [training] among them."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def training(self) -> TrainingConfig: ...
 
 
 @runtime_checkable
@@ -44,7 +55,7 @@ class Trained(Protocol):
     def model(self) -> nn.Module: ...
 
     @property
-    def recipe(self) -> Any: ...
+    def recipe(self) -> Recipe: ...
 
     @property
     def assets(self) -> Any:
@@ -61,8 +72,8 @@ class Predictor(Protocol):
     def trained(self) -> Trained: ...
 
 
-R = TypeVar("R", bound=Any)
-A = TypeVar("A", bound=Any)
+R = TypeVar("R", bound=Recipe)
+A = TypeVar("A")
 P = TypeVar("P", bound=Predictor)
 
 
@@ -94,32 +105,30 @@ class TaskData(Generic[R, A]):
     assets: A
     """What the model needs besides its weights, such as tokenizers."""
     train: BatchSource
-    held_out: Any
+    held_out: object
     """What `Task.validate`, which alone reads it, scores a model on; None if there is nothing to validate on."""
     fingerprint: str
     """Identifies the contents of the batches; a resumed run needs the same ones."""
 
 
-class Task(ABC, Generic[R, A, T, P]):
+class Task(AnyObjective, Generic[R, A, T, P]):
     """One application of jumok: its recipe, its data, its model, its loss, and the object that uses a trained model.
 
-    Its types are those of its recipe, its assets, its trained models and its predictor. The loop in `jumok.training` is
-    given the task itself and asks it for `unit`, `items`, `loss`, `width`, `size` and `halves`.
+    Its types are those of its recipe, its assets, its trained models and its predictor; those of its models and its
+    batches only the task itself knows. It is the `Objective` of the loop in `jumok.training`, so it also writes `items`
+    and `loss`.
     """
 
     name: ClassVar[str]
     does: ClassVar[str]
     """What its models do: "translates text"."""
     recipe: type[R]
-    """A dataclass with one config dataclass per section, [training] among them."""
     own_sections: ClassVar[frozenset[str]]
     """Sections that tell its recipes from those of other tasks."""
     model_sections: ClassVar[tuple[str, ...]]
     """Sections that decide the shapes of the weights."""
     trained: Callable[[Any, R, A], T]
     """The class of its trained models, called with a model, its recipe and its assets."""
-    unit: str = "tok"
-    """What progress counts."""
     draws_curve: ClassVar[bool] = True
     """Whether a run draws curve.png after every validation."""
     generates_text: ClassVar[bool] = False
@@ -152,26 +161,6 @@ class Task(ABC, Generic[R, A, T, P]):
 
     def begin(self, model: Any, data: TaskData[R, A], run: RunContext) -> None:
         """Called once before the first step of a new run: to put pretrained weights in place, or to give a warning."""
-
-    @abstractmethod
-    def items(self, batch: Any) -> int:
-        """The number of items of a batch, such as target tokens; the loss is a mean over them."""
-
-    @abstractmethod
-    def loss(self, model: Any, batch: Any, device: torch.device, config: Any) -> Loss:
-        """The loss summed over the items; the model is on `device`, and `config` is the [training] section."""
-
-    def width(self, model: Any) -> int:
-        """The width of a model, on which the schedule "noam" depends; 1 leaves it out."""
-        return 1
-
-    def size(self, batch: Any) -> str:
-        """The size of a batch, for messages."""
-        return f"{self.items(batch):,} {self.unit}"
-
-    def halves(self, batch: Any) -> list[Any]:
-        """Two batches for one that does not fit into memory, or a TrainingError that says what to change."""
-        raise TrainingError(f"out of memory with a batch of {self.size(batch)}; use smaller batches or a smaller model")
 
     @abstractmethod
     def validate(self, trained: T, held_out: Any) -> dict[str, float]:
@@ -243,7 +232,7 @@ class Task(ABC, Generic[R, A, T, P]):
 
     # The same for all tasks
 
-    def new_model(self, recipe: R, assets: A) -> Any:
+    def new_model(self, recipe: R, assets: A) -> nn.Module:
         """The recipe's model with fresh weights, the same ones for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.training.seed)
@@ -251,10 +240,10 @@ class Task(ABC, Generic[R, A, T, P]):
         freeze(model, recipe.training.freeze)
         return model
 
-    def builder(self, recipe: R, assets: A) -> tuple[Build, list[Any]]:
+    def builder(self, recipe: R, assets: A) -> tuple[Build, list[Settings]]:
         """A function that builds the model from its sections, and those sections."""
 
-        def build(*configs: Any) -> nn.Module:
+        def build(*configs: Settings) -> nn.Module:
             return self.build(replace(recipe, **dict(zip(self.model_sections, configs, strict=True))), assets)
 
         return build, [getattr(recipe, name) for name in self.model_sections]

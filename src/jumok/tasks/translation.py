@@ -11,7 +11,6 @@ import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.report.content import System
-from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, PreparedText, TokenizerPair, prepare
 from jumok.data.tokenizer import SHOWN_TAGS
 from jumok.decoding.shortlist import FILE as SHORTLIST
@@ -22,6 +21,7 @@ from jumok.models.build import build_model
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.models.weights import load_weights, weights_of, with_new_rows
+from jumok.progress import Watch, unwatched
 from jumok.tasks.describe import part_kind, parts_in_words, tokenizer_in_words
 from jumok.tasks.duration import duration_warning
 from jumok.tasks.fine_tuning import check_frozen, check_start, given_tokenizers, new_sizes, tokenizers_in, with_start
@@ -59,7 +59,9 @@ HeldOutCorpora = dict[str, HeldOutCorpus]
 """The held-out pairs of every corpus by its name, which is "" for a single corpus."""
 
 
-class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair, TrainedTranslator, Translator]):
+class TranslationTask(
+    SequenceObjective[TranslationTraining], Task[TranslationRecipe, TokenizerPair, TrainedTranslator, Translator]
+):
     """Learns to translate from pairs of sentences; its models are used through a `Translator`."""
 
     name = "translation"

@@ -13,14 +13,12 @@ from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (
     MetricScore,
     Paired,
-    Watch,
     check_scores,
     count_outputs,
     make_metric,
     paired_bootstrap,
     score_counts,
     too_long_for_ter,
-    unwatched,
 )
 from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
@@ -30,6 +28,7 @@ from jumok.data.terms import Terms, occurs, read_terms
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import nearest_path
+from jumok.progress import Watch, unwatched
 from jumok.screen import to_screen
 from jumok.tasks.describe import count
 from jumok.tasks.results import LANGUAGES_OF_MODEL, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs

@@ -1,6 +1,6 @@
 """A trained translation model: the object behind the command line, evaluation and the server."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -22,6 +22,7 @@ from jumok.decoding.long_lines import PartLimits, split_text
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder, Encoding
+from jumok.progress import TellProgress
 from jumok.tasks.alternatives import MORE, NextWords, next_word
 from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.part_search import CheckCancelled, PartSearch, WatchSteps, part_batches
@@ -32,8 +33,6 @@ from jumok.tasks.translated_text import TranslatedPart, Translation
 
 STRETCH = 2
 """A single sentence is not split up to this many times the length a model was trained on, if it has the positions."""
-TellProgress = Callable[[range, float], None]
-"""Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 
 
 class TrainedTranslator(NamedTuple):
@@ -114,7 +113,7 @@ class Translator(TextGenerator[TrainedTranslator]):
         n_best: int = 1,
         split: bool = True,
         first: int = 1,
-        watch: WatchSteps | None = None,
+        watch_steps: WatchSteps | None = None,
         tell: TellProgress | None = None,
         check: CheckCancelled | None = None,
         tag: str | None = None,
@@ -129,8 +128,8 @@ class Translator(TextGenerator[TrainedTranslator]):
         each with its own of a list, and contains the target term of every source term of `terms` that its text has,
         unless the vocabulary cannot write it: `Translation.warnings` names such terms. A text longer than the model
         ever saw (or than `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`.
-        Messages count texts from `first`. `watch` sees every step of the search; `tell` is called with the progress
-        after every batch; `check` is called while it goes on, and stops the search by raising an error.
+        Messages count texts from `first`. `watch_steps` sees every step of the search; `tell` is called with the
+        progress after every batch; `check` is called while it goes on, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         prefixes, terms = _prefixes(prefix, len(texts)), as_terms(terms)
@@ -145,7 +144,8 @@ class Translator(TextGenerator[TrainedTranslator]):
         candidates: list[list[Hypothesis]] = [[] for _ in parts]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(part.ids) for part in parts), 0
         for batch in part_batches(parts, config.samples or config.beam, tokens=self.batch_tokens):
-            searched = self.search.candidates([parts[number] for number in batch], config, n_best, watch, check, first)
+            chosen = [parts[number] for number in batch]
+            searched = self.search.candidates(chosen, config, n_best, watch_steps, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
                 candidates[number] = hypotheses or _refuse(parts[number].text_number + first, config)
             done += sum(len(parts[number].ids) for number in batch)

@@ -19,7 +19,7 @@ from torch.optim import AdamW
 
 from jumok.models.encoder_decoder import Decoder, Encoder
 from jumok.training.config import TrainingConfig
-from jumok.training.objective import Objective
+from jumok.training.objective import AnyObjective
 from jumok.training.optimiser import update
 from jumok.training.parallel import Alone, Replicas
 from jumok.training.step import StepOutcome, add_gradient, draw_from, seed_of
@@ -60,7 +60,7 @@ class StepGraphs:
         model: nn.Module,
         optimiser: AdamW,
         config: TrainingConfig,
-        task: Objective[Any],
+        task: AnyObjective,
         say: Callable[[str], None],
         parallel: Alone | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class StepGraphs:
             try:
                 if buckets:
                     torch._foreach_zero_(buckets)
-                cross_entropy = add_gradient(self.model, inputs, tokens, self.config, self.task)
+                cross_entropy = add_gradient(inputs, tokens, self.config, self.parallel)
                 if buckets:
                     outcome = cross_entropy[None]
                 else:
@@ -150,7 +150,7 @@ class StepGraphs:
             before = torch.cuda.get_sync_debug_mode()
             torch.cuda.set_sync_debug_mode("error")
             try:
-                add_gradient(self.model, inputs, tokens, self.config, self.task)
+                add_gradient(inputs, tokens, self.config, self.parallel)
             finally:
                 torch.cuda.set_sync_debug_mode(before)
         weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]

@@ -31,7 +31,7 @@ from jumok.training.cpu_products import fast_products
 from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.interrupt import StopRequest
 from jumok.training.metrics import DivergedError, Recorder
-from jumok.training.objective import SEQUENCES, BatchSource, Objective
+from jumok.training.objective import SEQUENCES, AnyObjective, BatchSource
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.parallel import parallel_of
 from jumok.training.processes import check_seen, check_shares, current_processes
@@ -67,7 +67,7 @@ def train(
     data_fingerprint: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Callable[[Path], object] | None = None,
-    task: Objective[Any] = SEQUENCES,
+    task: AnyObjective = SEQUENCES,
     publish: Publisher = publish_weights,
     is_published: Callable[[Path], bool] = has_weights,
 ) -> TrainingResult:
@@ -132,7 +132,7 @@ class Trainer:
         report: Report,
         validate: Validator | None,
         origin: Origin,
-        task: Objective[Any],
+        task: AnyObjective,
         publish: Publisher,
         *,
         resume: bool,

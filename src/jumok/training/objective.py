@@ -1,7 +1,7 @@
 """What the training loop asks of a task: its batches, how a batch becomes a loss, and how large it is."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
@@ -11,9 +11,12 @@ from jumok.errors import TrainingError
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.training.config import TrainingConfig
 from jumok.training.guided_alignment import GuidedAlignment
-from jumok.training.loss import Loss, TargetTokens, batch_loss
+from jumok.training.loss import Loss, TargetBatch, TargetTokens, batch_loss
 
-B = TypeVar("B", bound=Any)
+M = TypeVar("M", bound=nn.Module)
+B = TypeVar("B")
+TB = TypeVar("TB", bound=TargetBatch)
+C = TypeVar("C", bound=TrainingConfig)
 
 
 @runtime_checkable
@@ -32,61 +35,62 @@ class BatchSource(Protocol):
         ...
 
 
-@runtime_checkable
-class Objective(Protocol[B]):
-    """The part of `jumok.tasks.Task` that the loop calls for every batch."""
+class Objective(ABC, Generic[M, B, C]):
+    """The part of a task that the training loop asks about every batch.
 
-    unit: str
+    Its types are those of a model, of a batch and of the recipe's section [training].
+    """
 
+    unit: str = "tok"
+    """What progress counts."""
+
+    @abstractmethod
     def items(self, batch: B) -> int:
-        """The number of tokens, or whatever `unit` names, in a batch."""
-        ...
+        """The number of items of a batch, such as target tokens; the loss is a mean over them."""
 
-    def loss(self, model: nn.Module, batch: B, device: torch.device, config: Any) -> Loss:
-        """The loss of a batch, summed over its items."""
-        ...
+    @abstractmethod
+    def loss(self, model: M, batch: B, device: torch.device, config: C) -> Loss:
+        """The loss summed over the items; the model is on `device`, and `config` is the [training] section."""
 
-    def width(self, model: nn.Module) -> int:
-        """The width of a model, on which the schedule "noam" depends."""
-        ...
+    def width(self, model: M) -> int:
+        """The width of a model, on which the schedule "noam" depends; 1 leaves it out."""
+        return 1
 
     def size(self, batch: B) -> str:
         """The size of a batch in words, for a message when memory runs out."""
-        ...
+        return f"{self.items(batch):,} {self.unit}"
 
     def halves(self, batch: B) -> list[B]:
-        """The batch in two parts, to retry when memory runs out."""
-        ...
+        """Two batches for one that does not fit into memory, or a TrainingError that says what to change."""
+        raise TrainingError(f"out of memory with a batch of {self.size(batch)}; use smaller batches or a smaller model")
 
 
-class TargetObjective(ABC, Generic[B]):
+AnyObjective: TypeAlias = Objective[Any, Any, Any]
+
+
+class TargetObjective(Objective[EncoderDecoder, TB, C]):
     """What the objectives of encoder-decoders share, whatever the source: they count target tokens."""
 
-    unit = "tok"
     row: ClassVar[str]
     """What a row of a batch is, such as a sentence."""
     remedy: ClassVar[str]
     """What to do besides training a smaller model if a single row does not fit into memory."""
 
-    def items(self, batch: B) -> int:
+    def items(self, batch: TB) -> int:
         """Target tokens."""
         return int(batch.target_visible.sum())
 
-    def width(self, model: nn.Module) -> int:
+    def width(self, model: EncoderDecoder) -> int:
         """That of the encoder's states."""
-        return cast(EncoderDecoder, model).encoder.width
+        return model.encoder.width
 
     @abstractmethod
-    def size(self, batch: B) -> str:
-        """The size of a batch in words."""
-
-    @abstractmethod
-    def cut(self, batch: B, start: int, end: int) -> B:
+    def cut(self, batch: TB, start: int, end: int) -> TB:
         """Some rows of a batch, without the padding only the others needed."""
 
-    def halves(self, batch: B) -> list[B]:
+    def halves(self, batch: TB) -> list[TB]:
         """Two halves, or a TrainingError that says what to change."""
-        count = len(batch.target_in)
+        count = len(batch.target_visible)
         if count < 2:
             raise TrainingError(
                 f"out of memory with a single {self.row} ({self.size(batch)}); train a smaller model, or {self.remedy}"
@@ -94,15 +98,15 @@ class TargetObjective(ABC, Generic[B]):
         return [self.cut(batch, 0, count // 2), self.cut(batch, count // 2, count)]
 
 
-class SequenceObjective(TargetObjective[Batch]):
+class SequenceObjective(TargetObjective[Batch, C]):
     """Cross-entropy of the target tokens of an encoder-decoder."""
 
     row = "sentence"
     remedy = "leave out the longest sentences with a lower filter.max_length"
 
-    def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
+    def loss(self, model: EncoderDecoder, batch: Batch, device: torch.device, config: C) -> Loss:
         """Cross-entropy of the target tokens."""
-        on_device, model = batch.to(device), cast(EncoderDecoder, model)
+        on_device = batch.to(device)
         return batch_loss(
             model,
             on_device,
@@ -112,11 +116,11 @@ class SequenceObjective(TargetObjective[Batch]):
             r_drop=self.r_drop(config),
         )
 
-    def guide(self, config: Any) -> GuidedAlignment | None:
+    def guide(self, config: C) -> GuidedAlignment | None:
         """What guides the attention; nothing here."""
         return None
 
-    def r_drop(self, config: Any) -> float:
+    def r_drop(self, config: C) -> float:
         """The weight of the divergence between two passes; 0 for one pass."""
         return 0.0
 
@@ -139,4 +143,4 @@ class SequenceObjective(TargetObjective[Batch]):
         )
 
 
-SEQUENCES = SequenceObjective()
+SEQUENCES = SequenceObjective[TrainingConfig]()

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from jumok.models.weights import PLAIN, load_weights, weights_of, whole
-from jumok.training.config import Parallel
+from jumok.training.config import Parallel, TrainingConfig
 from jumok.training.loss import Loss
-from jumok.training.objective import Objective
+from jumok.training.objective import AnyObjective
 from jumok.training.optimiser import trained
 from jumok.training.processes import current_processes
 
@@ -31,7 +31,7 @@ BUCKET = 2**23
 class Alone:
     """One process with the whole model."""
 
-    def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
+    def __init__(self, model: nn.Module, task: AnyObjective) -> None:
         self.model, self.task = model, task
 
     @property
@@ -50,6 +50,10 @@ class Alone:
 
     def begin_piece(self, *, last: bool) -> None:
         """Called before the forward pass of a piece; after the `last` one, gradients are summed."""
+
+    def loss(self, batch: Any, device: torch.device, config: TrainingConfig) -> Loss:
+        """The task's loss of a batch."""
+        return self.task.loss(self.model, batch, device, config)
 
     def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Sum the gradients over all processes, and the cross-entropy, which is returned."""
@@ -71,13 +75,11 @@ class Replicas(Alone):
     each have other shapes. A graph adds gradients to buckets that stay where they are, which are sent after it.
     """
 
-    def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
+    def __init__(self, model: nn.Module, task: AnyObjective) -> None:
         super().__init__(model, task)
         self._weights = list(reversed(trained(model).values()))  # about the order in which gradients arrive
         self._buckets: list[list[Tensor]] | None = None
-        self._missing: list[set[int]] = []
-        self._sent: list[tuple[Tensor, Any]] = []
-        self._sends = False
+        self._sending: _Sending | None = None
         self._flat: list[Tensor] = []
         with torch.no_grad():
             for weight in model.state_dict().values():
@@ -88,40 +90,24 @@ class Replicas(Alone):
     @property
     def splits(self) -> bool:
         """Whether nothing has been sent yet, so that a batch can be computed once more in two halves."""
-        return not self._sent
+        return self._sending is None or not self._sending.sent
 
     def begin_piece(self, *, last: bool) -> None:
         """The gradients of the last piece are sent as they arrive, once it is known which there are."""
-        self._sends, self._sent = last and self._buckets is not None, []
-        self._missing = [{id(weight) for weight in bucket} for bucket in self._buckets or ()]
+        self._sending = _Sending(self._buckets) if last and self._buckets is not None else None
 
     def _arrived(self, weight: Tensor) -> None:
-        if not self._sends or self._buckets is None:
-            return
-        for missing in self._missing:
-            missing.discard(id(weight))
-        while len(self._sent) < len(self._buckets) and not self._missing[len(self._sent)]:
-            self._send(self._buckets[len(self._sent)])
-
-    @torch.no_grad()
-    def _send(self, bucket: list[Tensor]) -> None:
-        flat = torch.cat([_gradient(weight).flatten() for weight in bucket])
-        self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
+        if self._sending is not None:
+            self._sending.arrived(weight)
 
     @torch.no_grad()
     def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Send what has not been sent, and wait for the sums."""
-        self._sends = False
-        all_buckets = self._buckets = self._buckets or list(buckets(self._used()))
-        for bucket in all_buckets[len(self._sent) :]:
-            self._send(bucket)
+        self._buckets = self._buckets or list(buckets(self._used()))
+        sending, self._sending = self._sending or _Sending(self._buckets), None
+        sending.send_rest()
         total = _total(cross_entropy, self.model)
-        for bucket, (flat, sending) in zip(all_buckets, self._sent, strict=True):
-            sending.wait()
-            parts = torch.split(flat, [weight.numel() for weight in bucket])
-            gradients = [_gradient(weight) for weight in bucket]
-            torch._foreach_copy_(gradients, [part.view_as(own) for part, own in zip(parts, gradients, strict=True)])
-        self._sent = []
+        sending.wait()
         return total
 
     def lay_out(self) -> list[Tensor]:
@@ -149,6 +135,40 @@ class Replicas(Alone):
         mine = [number for number, weight in enumerate(self._weights) if weight.grad is not None]
         numbers = {number for used in current_processes().gather(lambda: mine) for number in used}
         return [self._weights[number] for number in sorted(numbers)]
+
+
+class _Sending:
+    """Gradients of one step on their way: buckets are sent in their order, each once all of its gradients are there."""
+
+    def __init__(self, buckets: list[list[Tensor]]) -> None:
+        self.buckets = buckets
+        self.missing = [{id(weight) for weight in bucket} for bucket in buckets]
+        self.sent: list[tuple[Tensor, Any]] = []
+
+    def arrived(self, weight: Tensor) -> None:
+        """Send the buckets that were waiting for the gradient of this weight alone."""
+        for missing in self.missing:
+            missing.discard(id(weight))
+        while len(self.sent) < len(self.buckets) and not self.missing[len(self.sent)]:
+            self._send_next()
+
+    def send_rest(self) -> None:
+        """Send the other buckets, with zeros where this process has no gradient."""
+        while len(self.sent) < len(self.buckets):
+            self._send_next()
+
+    @torch.no_grad()
+    def _send_next(self) -> None:
+        flat = torch.cat([_gradient(weight).flatten() for weight in self.buckets[len(self.sent)]])
+        self.sent.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    def wait(self) -> None:
+        """Make the sums the gradients."""
+        for bucket, (flat, sending) in zip(self.buckets, self.sent, strict=True):
+            sending.wait()
+            parts = torch.split(flat, [weight.numel() for weight in bucket])
+            gradients = [_gradient(weight) for weight in bucket]
+            torch._foreach_copy_(gradients, [part.view_as(own) for part, own in zip(parts, gradients, strict=True)])
 
 
 def _flat_like(bucket: list[Tensor]) -> Tensor:
@@ -195,7 +215,7 @@ class Shards(Alone):
     pass. `set_force_sum_reduction_for_comms` has gloo, which knows no means, sum as NCCL does.
     """
 
-    def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
+    def __init__(self, model: nn.Module, task: AnyObjective) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
@@ -204,7 +224,6 @@ class Shards(Alone):
         self.root: Any = fully_shard(_Gathered(model), mesh=mesh)
         self.root.set_gradient_divide_factor(1.0)
         self.root.set_force_sum_reduction_for_comms(True)
-        self.task = _Through(self.root, task)
 
     @property
     def splits(self) -> bool:
@@ -220,6 +239,11 @@ class Shards(Alone):
         """Weights are gathered once a step, and gradients summed once."""
         self.root.set_requires_gradient_sync(last)
         self.root.set_reshard_after_backward(last)
+
+    def loss(self, batch: Any, device: torch.device, config: TrainingConfig) -> Loss:
+        """The task's loss, computed within a forward pass of the module that gathers the weights."""
+        loss: Loss = self.root(partial(super().loss, batch, device, config))
+        return loss
 
     def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The last backward pass has summed the gradients."""
@@ -246,20 +270,6 @@ class _Gathered(nn.Module):
         return work()  # its batch is out of FSDP's sight, which would move it to the GPU at once
 
 
-class _Through:
-    """An objective whose loss is computed within the forward pass of another module."""
-
-    def __init__(self, root: Any, task: Objective[Any]) -> None:
-        self.unit, self.items, self.size, self.halves = task.unit, task.items, task.size, task.halves
-        self.width = task.width
-        self._root, self._loss = root, task.loss
-
-    def loss(self, model: nn.Module, batch: Any, device: torch.device, config: Any) -> Loss:
-        """The loss of a batch."""
-        loss: Loss = self._root(partial(self._loss, model, batch, device, config))
-        return loss
-
-
 def with_whole_weights(model: nn.Module, build: Callable[[], nn.Module]) -> nn.Module:
     """The model, or if processes keep it in parts one that is built anew and has its weights."""
     weights = weights_of(model)
@@ -270,7 +280,7 @@ def with_whole_weights(model: nn.Module, build: Callable[[], nn.Module]) -> nn.M
     return plain.to(device).eval()
 
 
-def parallel_of(model: nn.Module, task: Objective[Any], kind: Parallel) -> Alone:
+def parallel_of(model: nn.Module, task: AnyObjective, kind: Parallel) -> Alone:
     """How this process shares the model with the others, if there are any."""
     if kind == "fsdp" and dist.is_available() and dist.is_initialized():
         return Shards(model, task)

@@ -12,7 +12,7 @@ from torch.optim import AdamW
 
 from jumok.errors import ConfigError, TrainingError
 from jumok.training.config import TrainingConfig
-from jumok.training.objective import SEQUENCES, Objective
+from jumok.training.objective import SEQUENCES, AnyObjective
 from jumok.training.optimiser import update
 from jumok.training.parallel import Alone
 
@@ -39,7 +39,7 @@ def train_step(
     *,
     step: int,
     say: Callable[[str], None],
-    task: Objective[Any] = SEQUENCES,
+    task: AnyObjective = SEQUENCES,
     tokens: int | None = None,
     parallel: Alone | None = None,
 ) -> StepOutcome:
@@ -90,7 +90,7 @@ def gradients(
     pieces: Sequence[Any],
     config: TrainingConfig,
     step: int,
-    task: Objective[Any] = SEQUENCES,
+    task: AnyObjective = SEQUENCES,
     *,
     tokens: int | None = None,
     parallel: Alone | None = None,
@@ -109,7 +109,7 @@ def gradients(
         draw_from(seed_of(config.seed, step, seed), device)
         parallel.begin_piece(last=number == len(pieces) - 1)
         try:
-            loss = add_gradient(model, piece, share, config, task)
+            loss = add_gradient(piece, share, config, parallel)
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
@@ -118,13 +118,11 @@ def gradients(
     return BackwardResult(cross_entropy, tokens, None)
 
 
-def add_gradient(
-    model: nn.Module, piece: Any, tokens: Float[Tensor, ""], config: TrainingConfig, task: Objective[Any]
-) -> Float[Tensor, ""]:
+def add_gradient(piece: Any, tokens: Float[Tensor, ""], config: TrainingConfig, parallel: Alone) -> Float[Tensor, ""]:
     """Add the gradient of a piece's loss / `tokens` to the weights; the cross-entropy of the piece."""
     device = tokens.device
     with autocast(config, device):
-        loss = task.loss(model, piece, device, config)
+        loss = parallel.loss(piece, device, config)
     (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
     return loss.cross_entropy
 

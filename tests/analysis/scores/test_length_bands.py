@@ -3,8 +3,7 @@
 import pytest
 import sacrebleu
 
-from jumok.analysis.draw.chart import charts_bytes
-from jumok.analysis.scores.length_bands import join_texts, length_curves, members, score_bands
+from jumok.analysis.scores.length_bands import join_texts, members, score_bands
 from jumok.errors import ArgumentError
 
 SOURCES = ["a b c", "a b c d e f", "a", "a b c d e f g h i j k l", "", "a b c d e"]
@@ -54,11 +53,3 @@ def test_consecutive_texts_are_joined_and_none_is_used_twice():
     assert join_texts(["a", "b"], [3]) == []
     with pytest.raises(ArgumentError, match="1 or more"):
         join_texts(["a"], [0])
-
-
-def test_the_chart_says_what_each_point_is():
-    bands = {"<one>": score_bands("bleu", SOURCES, OUTPUTS, REFERENCES, edges=[5, 10])}
-    drawn = charts_bytes(length_curves(bands), "svg").decode()
-    assert "n = 3" in drawn
-    assert "&lt;one&gt;: 1-5 words, 3 sentences," in drawn
-    assert "<one>" not in drawn

@@ -9,16 +9,17 @@ alone nor a row too early or too late gives such a dictionary, so this finds the
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from jumok.analysis.alignment.aligner import Extraction, extract, flipped
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
-from jumok.analysis.alignment.word_attention import AlignmentHead, WordWeights, alignment_heads, units_of, word_weights
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads, units_of, word_weights
 from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.progress import Watch, unwatched
 from jumok.training.guided_alignment import GuidedAlignment, guided_layer
 
 SAMPLE = 1000
@@ -28,8 +29,6 @@ LinksByHead = dict[AlignmentHead, list[set[Link]]]
 """The links of every pair, by each head."""
 Units = tuple[Sequence[str], Sequence[str]]
 """The words, or tokens, of source and target that links connect."""
-WatchWeights = Callable[[Iterator[WordWeights]], Iterator[WordWeights]]
-"""Passes the weights of pairs on, and may show progress."""
 
 
 def links_by_head(
@@ -42,11 +41,12 @@ def links_by_head(
     *,
     tokens: bool = False,
     tag: str = "",
-    watch: WatchWeights = iter,
+    watch: Watch = unwatched,
 ) -> LinksByHead:
     """The links that every head would give, between words or `tokens`, with a `tag` in front of every source."""
     links: LinksByHead = {head: [set() for _ in pairs] for head in heads}
-    for number, weights in watch(word_weights(model, tokenizers, pairs, heads, tokens=tokens, tag=tag)):
+    weighted = word_weights(model, tokenizers, pairs, heads, tokens=tokens, tag=tag)
+    for number, weights in watch(weighted, "choosing a head", len(pairs)):
         for head, head_weights in zip(heads, weights, strict=True):
             links[head][number] = extract(head_weights, method, threshold)
     return links
@@ -109,7 +109,7 @@ def choose_head(
     threshold: float = 0.2,
     tokens: bool = False,
     tag: str = "",
-    watch: WatchWeights = iter,
+    watch: Watch = unwatched,
 ) -> AlignmentHead:
     """The head of one model that aligns the words, or the `tokens`, of pairs best."""
     if len(heads) == 1:

@@ -1,1 +1,1 @@
-"""Curves: training, gradient reach, time against length."""
+"""Curves: training, score by length, gradient reach, time against length."""

@@ -101,7 +101,3 @@ def _pixels(shares: Float[np.ndarray, "target source"], name: str) -> str:
         content = b64encode(png_bytes(weight_pixels(shares, stops))).decode()
         parts.append(f'<img class="{place}" alt="{name}" src="{PNG_URL}{content}">')
     return "".join(parts)
-
-
-AttentionMap._repr_html_ = map_html
-Recording._repr_html_ = recording_html

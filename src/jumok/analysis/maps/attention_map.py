@@ -1,9 +1,9 @@
 """Attention maps as plain data: the weights of every layer and head between named targets and named sources."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -47,9 +47,6 @@ class AttentionMap:
     kind: MapKind = "cross"
     """In self-attention of an encoder or a decoder, `target` attends to `source`, and both are words of one text."""
 
-    _repr_html_: ClassVar[Callable[["AttentionMap"], str]]
-    """Show the map as the output of a notebook cell: set by `jumok.analysis.draw.notebook`, which draws maps."""
-
     def __post_init__(self) -> None:
         _check_weights(self.weights, len(self.target), len(self.source))
         self.layout.check(len(self.source), len(self.target))
@@ -68,6 +65,12 @@ class AttentionMap:
         layers, heads, targets, sources = self.weights.shape
         size = f"{sources} sources × {targets} targets, {layers} layers × {heads} heads"
         return f"AttentionMap({size}, kind={self.kind!r}{f', title={self.title!r}' if self.title else ''})"
+
+    def _repr_html_(self) -> str:
+        """The map as the output of a notebook cell."""
+        from jumok.analysis.draw.notebook import map_html  # only here: maps are plain data without what draws them
+
+        return map_html(self)
 
     def select(self, *, layer: Choice = None, head: Choice = None) -> "AttentionMap":
         """Select layers and heads, counted from 0 (-1 is the last), or average them with "mean"."""

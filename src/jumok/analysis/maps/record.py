@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -55,13 +55,17 @@ class Recording:
     layers: tuple[AttentionLayer, ...]
     calls: dict[str, list[list[LayerWeights]]] = field(default_factory=dict)
     """By the name of a layer, for each run of the model, the weights of each call."""
-    _repr_html_: ClassVar[Callable[["Recording"], str]]
-    """Show the last run as the output of a notebook cell: set by `jumok.analysis.draw.notebook`."""
 
     def __repr__(self) -> str:
         """The recorded layers, without their weights."""
         names = ", ".join(layer.name for layer in self.layers)
         return f"{type(self).__name__}({names}; {max(map(len, self.calls.values()), default=0)} runs)"
+
+    def _repr_html_(self) -> str:
+        """The last run as the output of a notebook cell."""
+        from jumok.analysis.draw.notebook import recording_html  # only here, as in AttentionMap
+
+        return recording_html(self)
 
     def weights(self, layer: int | None = None, kind: LayerKind | None = None) -> LayerWeights:
         """Return the weights of one layer in the last run of the model.

@@ -12,13 +12,12 @@ from jumok.analysis.scores.metrics import (
     Counts,
     MetricScore,
     Paired,
-    Watch,
     count_outputs,
     paired_bootstrap,
     score_counts,
     sentence_scores,
-    unwatched,
 )
+from jumok.progress import Watch, unwatched
 
 PHRASE = 3
 """Words of a phrase that should not be repeated."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from jumok.analysis.curves.score_by_length import length_curves
 from jumok.analysis.draw.chart import NARROW, WIDTH, bar_chart, line_chart
 from jumok.analysis.draw.heatmap import heatmap
 from jumok.analysis.draw.shapes import Drawing, svg_text
@@ -15,7 +16,6 @@ from jumok.analysis.draw.style import cell_width, css_variables
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import LITTLE, MUCH, AttentionStats, WordCoverage, source_words
 from jumok.analysis.report.content import LONG, SHORT, Difference, EvaluationReport, SystemResult
-from jumok.analysis.scores.length_bands import length_curves
 from jumok.analysis.scores.metrics import MetricScore, Paired
 from jumok.training.score_names import lower_is_better
 

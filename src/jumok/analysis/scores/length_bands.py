@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
-from jumok.analysis.scores.metrics import RESAMPLES, Counts, MetricScore, Watch, count_outputs, score_counts, unwatched
+from jumok.analysis.scores.metrics import RESAMPLES, Counts, MetricScore, count_outputs, score_counts
 from jumok.errors import ArgumentError
+from jumok.progress import Watch, unwatched
 
 EDGES = (5, 10, 15, 20, 25, 30, 40, 50)
 """Maximum number of words of each range; a last range holds all longer sources."""
@@ -79,21 +79,3 @@ def join_texts(texts: Sequence[str], together: Sequence[int]) -> list[str]:
         for size in together
         for start in range(0, len(texts) - size + 1, size)
     ]
-
-
-def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
-    """Return a chart with one curve per system."""
-    first = next(iter(bands.values()))
-    ticks = [
-        (float(place), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for place, band in enumerate(first)
-    ]
-    curves = [Curve(name, [_point(place, band) for place, band in enumerate(curve)]) for name, curve in bands.items()]
-    score = first[0].score.name
-    title = f"{score} by source length, with 95% intervals"
-    return [LineChart(curves, Axis("words in the source", ticks), Axis(score), title)]
-
-
-def _point(x: int, band: Band) -> Point:
-    score = band.score
-    hint = f"{band.words} words, {band.sentences} sentences, {score.value:.1f} [{score.low:.1f}, {score.high:.1f}]"
-    return Point(x, score.value, max(score.low, 0.0), max(score.high, 0.0), hint)

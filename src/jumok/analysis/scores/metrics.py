@@ -8,7 +8,7 @@ time, which makes a report twice as slow; the functions below whose names begin 
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import normalize
@@ -20,6 +20,7 @@ from rapidfuzz.distance import Levenshtein
 
 from jumok.analysis.scores.captions import cider_d, meteor
 from jumok.errors import ArgumentError
+from jumok.progress import Watch, unwatched
 
 SCORES = ("bleu", "chrf", "ter", "exact_match", "ser", "wer", "cider", "meteor")
 SACREBLEU_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
@@ -46,14 +47,6 @@ class MetricScore:
 
 References = str | Sequence[str]
 """The reference of an output, or several alternatives."""
-
-Watch = Callable[[Iterable[Any], str, int], Iterable[Any]]
-"""Shows progress while it yields the items; called with the items, a description and their number."""
-
-
-def unwatched(items: Iterable[Any], _description: str, _total: int) -> Iterable[Any]:
-    """Return the items without showing progress."""
-    return items
 
 
 @dataclass(frozen=True, eq=False)
