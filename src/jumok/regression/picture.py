@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -199,7 +199,7 @@ def _new_figure(*, width: float, height: float) -> "Figure":
 def _save(figure: "Figure", path: str | Path) -> Path:
     kind = checked_format(path, sorted(figure.canvas.get_supported_filetypes()))
     with atomic_write(path) as file:
-        figure.savefig(file, format=kind)
+        figure.savefig(cast(IO[bytes], file), format=kind)
     return Path(path)
 
 
