@@ -95,7 +95,7 @@ def bundle(run: Path) -> None:
             "jumok",
             round(short, 2),
             "%",
-            f"{len(SHORT)} short texts, some of them learnt, beam 3",
+            f"{len(SHORT)} short texts, some of them learned, beam 3",
         ),
         Row("bundled-size", "jumok", round(size / 1e6, 2), "MB", "the whole folder, weights in half precision"),
     ]

@@ -48,7 +48,7 @@ def files_of(test: str = TESTS[0]) -> tuple[str, str]:
 
 
 def length(models: Path, work: Path, beam: int) -> None:
-    """Models that learnt single sentences: on the sentences of all test sets, and on longer texts."""
+    """Models that learned single sentences: on the sentences of all test sets, and on longer texts."""
     write_texts(work)
     rows = [*by_length(models, work, "length", BANDS, beam), *by_length(models, work, "joined", JOINED_BANDS, beam)]
     rows += words_written(work, "joined", beam)
@@ -56,7 +56,7 @@ def length(models: Path, work: Path, beam: int) -> None:
 
 
 def long(models: Path, work: Path, beam: int) -> None:
-    """Models that learnt from texts of up to six sentences, on the same longer texts."""
+    """Models that learned from texts of up to six sentences, on the same longer texts."""
     write_texts(work)
     trained = {name: f"; {steps_of(models / folder)} steps of training" for folder, name in SYSTEMS.items()}
     rows = by_length(models, work, "long", JOINED_BANDS, beam, trained)

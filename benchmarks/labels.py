@@ -210,3 +210,16 @@ LABELS = {
     },
 }
 """By the name of the results: an id without the prefix of its table, a system or a unit, and its label."""
+
+KOREAN = {
+    "multi30k": {
+        "jumok": "jumok, 트랜스포머",
+        "jumok, 3 models": "jumok, 모델 세 개의 앙상블",
+        "jumok, fixed context": "jumok, 고정 컨텍스트",
+        "Transformer-Tiny, text only (Wu et al. 2021)": "Wu et al. (2021), 텍스트만 사용",
+        "2016-cased": "2016, 대소문자 구분",
+        "2017-cased": "2017, 대소문자 구분",
+        "mscoco-cased": "COCO, 대소문자 구분",
+    },
+}
+"""The labels that differ in README.ko.md."""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import jumok
 from benchmarks.commands import MARKED, ROOT
-from benchmarks.labels import LABELS, SYSTEMS_DOWN
+from benchmarks.labels import KOREAN, LABELS, SYSTEMS_DOWN
 
 FOLDER = Path(os.environ.get("JUMOK_RESULTS", ROOT / "benchmarks/results"))
 
@@ -105,7 +105,7 @@ def installed(*packages: str) -> list[str]:
     return [package for package in packages if find_spec(package)]
 
 
-def table(name: str, prefix: str = "", goal: str = "") -> str:
+def table(name: str, prefix: str = "", goal: str = "", *, korean: bool = False) -> str:
     """A line for each measurement and a column for each system, or the other way round for SYSTEMS_DOWN.
 
     A standard deviation follows its mean, "63.45 ± 0.22". Several numbers of one system on one line have a column for
@@ -125,7 +125,7 @@ def table(name: str, prefix: str = "", goal: str = "") -> str:
         deviation = deviations.get((f"{row['id']}-deviation", row["system"]))
         cells[place[::-1] if name in SYSTEMS_DOWN else place] = _cell(row, deviation, with_unit=with_unit)
     corner = units.pop() if len(units) == 1 else ""
-    return _markdown(cells, LABELS.get(name, {}), corner)
+    return _markdown(cells, LABELS.get(name, {}) | (KOREAN.get(name, {}) if korean else {}), corner)
 
 
 def _base(one: str) -> str:
@@ -143,9 +143,16 @@ def _markdown(cells: dict[tuple[str, str], str], labels: dict[str, str], corner:
     return "\n".join(text) + "\n"
 
 
-def with_tables(page: str) -> str:
+def with_tables(page: str, *, korean: bool = False) -> str:
     """The page with every marked table made anew."""
-    return MARKED.sub(lambda found: found[1] + table(found[2], found[3] or "", found[4] or "") + found[6], page)
+    return MARKED.sub(
+        lambda found: found[1] + table(found[2], found[3] or "", found[4] or "", korean=korean) + found[6], page
+    )
+
+
+def is_korean(page: Path) -> bool:
+    """Whether the tables of a page have Korean labels."""
+    return page.name.endswith(".ko.md")
 
 
 def cpu() -> str:
@@ -161,7 +168,7 @@ def _cell(row: dict[str, Any], deviation: dict[str, Any] | None, *, with_unit: b
     if row["value"] is None:
         return row["conditions"].partition(";")[0]
     number = _number(row) if deviation is None else f"{_number(row)} ± {_number(deviation)}"
-    return f"{number} {row['unit']}" if with_unit else number
+    return f"{number} {row['unit']}".rstrip() if with_unit else number
 
 
 def _number(row: dict[str, Any]) -> str:
@@ -176,8 +183,8 @@ def _number(row: dict[str, Any]) -> str:
 def main() -> None:
     for page in [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
-        if with_tables(text) != text:
-            page.write_text(with_tables(text), encoding="utf-8")
+        if (made := with_tables(text, korean=is_korean(page))) != text:
+            page.write_text(made, encoding="utf-8")
             print(f"updated {page.relative_to(ROOT)}")
 
 

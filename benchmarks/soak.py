@@ -253,9 +253,9 @@ def rows(result: SoakResult, clients: int, seconds: float) -> Iterator[Row]:
     waits = quantiles(result.tally.waits, n=100)
     for name, percent in (("p50", 50), ("p99", 99)):
         yield Row(f"soak-{name}", "jumok", round(1000 * waits[percent - 1], 1), "ms", f"of 1 to 4 short texts; {how}")
-    yield Row("soak-memory", "jumok", round(result.memory_growth, 1), "MB more", how)
+    yield Row("soak-memory", "jumok", round(result.memory_growth, 1), "MB", how)
     yield Row("soak-log", "jumok", result.log_bytes, "bytes", how)
-    yield Row("soak-exit", "jumok", result.exit_code, "exit code", how)
+    yield Row("soak-exit", "jumok", result.exit_code, "", how)
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def reverser(tmp_path_factory):
-    """The folder of a small model that has learnt to write digits backwards; not to be changed."""
+    """The folder of a small model that has learned to write digits backwards; not to be changed."""
     from support.commands import RECIPE, well, write
 
     def make(folder):
@@ -113,7 +113,7 @@ def reverser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def transformer(tmp_path_factory):
-    """The folder of a small Transformer that has learnt next to nothing; not to be changed."""
+    """The folder of a small Transformer that has learned next to nothing; not to be changed."""
     from support.commands import BRIEFLY, RECIPE, well, write
 
     half = "width = 16\nheads = 2\nhidden = 16\nlayers = 2\n"

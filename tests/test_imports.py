@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "data": {"files", "settings", "devices"},
     "layers": {"attention", "graphs"},
     "models": {"layers", "attention", "files", "settings", "devices"},
-    "regression": {"attention", "progress"},
+    "regression": {"attention", "files", "progress"},
     "soft_database": {"attention"},
     "graphs": {"settings", "attention", "data", "files", "progress"},
     "images": {"settings", "layers", "models", "data", "files", "devices", "progress"},

@@ -1,11 +1,11 @@
-"""Errors that a user can correct: each message says what was wrong, where, the value seen, and what to do next."""
+"""Errors that a user can correct. Each message says what is wrong, where, which value was given, and what to do."""
 
 LONGEST = 1000
-"""Letters of a message: what it repeats of an input, such as a key in a file, may be of any length."""
+"""Maximum length of a message, in characters; messages repeat parts of inputs, which may be of any length."""
 
 
 class JumokError(Exception):
-    """Base of all errors that the caller can correct; the message is one line, and the command line prints it."""
+    """Base class of all errors that a user can correct. The message is one line, which the command line prints."""
 
     def __str__(self) -> str:
         message = " ".join(super().__str__().splitlines())
@@ -15,31 +15,31 @@ class JumokError(Exception):
 
 
 class ArgumentError(JumokError, ValueError):
-    """An argument of the wrong shape, type, device or range: its name, what was seen and what was expected."""
+    """An argument has the wrong shape, type, device or range; the message names it, its value and what was expected."""
 
 
 class NoOutputError(ArgumentError):
-    """A model whose weights are too large or not finite, so that no output has a score."""
+    """The model gives no output a finite score, because its weights are too large or not finite."""
 
 
 class ConfigError(JumokError, ValueError):
-    """A recipe or a combination of settings that cannot work."""
+    """A recipe, a setting or a combination of settings is not valid."""
 
 
 class DataError(JumokError, ValueError):
-    """A file that cannot be read or written as asked; the message names it, the line or byte, and what to do."""
+    """A file cannot be read or written; the message names the file, the line or byte, and what to do."""
 
 
 class ModelError(JumokError, RuntimeError):
-    """A model folder or checkpoint that is incomplete, damaged, or of another shape than its recipe says."""
+    """A model folder or checkpoint is incomplete or damaged, or its weights do not fit its recipe."""
 
 
 class BackendError(JumokError, RuntimeError):
-    """A backend asked for by name that cannot run this call; the message says why."""
+    """The backend that the caller named cannot run this call; the message says why."""
 
 
 class MissingExtraError(JumokError, ImportError):
-    """An optional package is not installed; the message says which extra brings it."""
+    """An optional package is not installed; the message says which extra of jumok installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -48,22 +48,22 @@ class MissingExtraError(JumokError, ImportError):
 
 
 class FontError(JumokError, RuntimeError):
-    """No installed font can draw a text; the message shows its letters and says what to install."""
+    """No installed font can draw a text; the message shows the missing letters and says what to install."""
 
 
 class CheckpointError(JumokError, RuntimeError):
-    """A checkpoint that cannot be written or read; the message names the file and what to do."""
+    """A checkpoint cannot be written or read; the message names the file and what to do."""
 
 
 class TrainingError(JumokError, RuntimeError):
-    """Training that cannot go on; the message says why, and what to change."""
+    """Training cannot continue; the message says why and what to change."""
 
 
 def error_text(error: BaseException) -> str:
-    """An error of another library for a message of ours, without line breaks; its class if it says nothing."""
+    """The message of another library's error on one line, to quote in one of ours; its class if it is empty."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error of another library, for a message of ours; its class if it says nothing."""
+    """The first line of another library's error, to quote in one of ours; its class if it is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]

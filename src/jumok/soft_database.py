@@ -133,7 +133,9 @@ class SoftDatabase:
         self._index: NgramIndex | None = None
         if all(isinstance(key, str) for key in self.keys):
             if score is not None:
-                raise ArgumentError("score is for keys that are vectors; strings are compared by their n-grams")
+                raise ArgumentError(
+                    "score applies only to keys that are vectors; strings are compared by their n-grams"
+                )
             self._index = NgramIndex(self.keys)
             self._score: ScoreLike = scaled_dot(sharpness)
         else:

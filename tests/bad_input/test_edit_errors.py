@@ -20,14 +20,14 @@ def refusal(tables):
 def test_a_transducer_needs_edits_and_edits_a_transducer():
     assert "set tokenizer.edits = true" in refusal(TEXT | RNN | {"decoder": {"kind": "transducer"}})
     message = refusal(TEXT | RNN | EDITS | {"decoder": {"kind": "rnn"}})
-    assert 'tokenizer.edits = true is for decoder.kind = "transducer", but it is "rnn"; set edits = false' in message
+    assert 'tokenizer.edits = true needs decoder.kind = "transducer", but it is "rnn"; set edits = false' in message
 
 
 def test_the_attention_of_a_transducer_is_not_trained():
     guided = {"training": {"guided_alignment": 0.1}}
     data = {"data": {"pairs": "pairs.tsv", "alignments": "links.txt"}}
     message = refusal(data | RNN | EDITS | guided | {"decoder": {"kind": "transducer"}})
-    assert "training.guided_alignment trains attention, but a transducer has no learnt attention" in message
+    assert "training.guided_alignment trains attention, but a transducer has no learned attention" in message
 
 
 def test_captions_edit_nothing():

@@ -19,9 +19,9 @@ def test_two_directions_cannot_share_an_odd_width():
 @pytest.mark.parametrize(
     ("settings", "facts"),
     [
-        ({"reach": "local-m"}, 'decoder.reach = "local-m" … decoder.attention = "additive" … dot'),
-        ({"input_feeding": True}, 'decoder.input_feeding = true … decoder.attention = "additive" … dot'),
-        ({"attention": "dot", "coverage": True}, 'decoder.coverage = true … decoder.attention = "dot" … additive'),
+        ({"reach": "local-m"}, 'decoder.reach = "local-m" … decoder.attention = "dot" … "additive"'),
+        ({"input_feeding": True}, 'decoder.input_feeding = true … decoder.attention = "dot" … "additive"'),
+        ({"attention": "dot", "coverage": True}, 'decoder.coverage = true … decoder.attention = "additive" … "dot"'),
         ({"attention": "none", "copy": True}, 'decoder.copy = true … decoder.attention = "none"'),
         ({"attention": "dot", "readout": 7}, "decoder.readout = 7 … decoder.width = 512"),
         ({"attention": "dot", "tied": "all"}, 'decoder.tied = "all" … decoder.embedding = 256 … 512'),

@@ -130,7 +130,7 @@ def test_trying_a_place_out_leaves_nothing_there(tmp_path):
 
 
 def train_into(out, *options, recipe=RECIPE):
-    """What is said, which must be all: nothing was read or learnt before."""
+    """What is said, which must be all: nothing was read or learned before."""
     done = jumok("train", write_recipe(recipe), "--out", out, *options)
     assert (done.code, done.err.count("\n")) == (1, 1)
     return done.err.removeprefix("jumok: ").strip()

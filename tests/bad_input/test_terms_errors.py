@@ -18,7 +18,7 @@ TEXTS = ["Friday, December 23, 1988", "3 kilometers"]
     ("settings", "message"),
     [
         ({"prefix": "1" * 300}, "has 301 tokens, but an output for"),
-        ({"prefix": "섣"}, "the prefix '섣' cannot be written in the vocabulary of the model"),
+        ({"prefix": "섣"}, "cannot spell the prefix '섣'"),
         ({"prefix": 3}, "prefix must be a list of texts"),
         ({"terms": {"a": ""}}, "both must be texts that are not empty"),
         ({"terms": {"File": "1", "file": "2"}}, "'file' twice, for '1' and '2'"),
@@ -71,12 +71,12 @@ def test_a_term_that_the_model_cannot_write_only_warns_the_lines_that_need_it(re
     write(tmp_path / "terms.tsv", "12\t34\n\n56\t섣달\n")
     done = well("translate", reverser, "--terms", "terms.tsv", "--json", stdin=b"12\n56\n1256\n7\n")
     plain, lacking, part, other = map(json.loads, done.out.splitlines())
-    fact = "cannot write the term '섣달' (terms.tsv, line 3), so the translation was made without"
+    fact = "cannot spell the term '섣달' (terms.tsv, line 3), so the translation was made without"
     assert "34" in plain["text"]
     for line in (plain, other, part):  # 56 is no word of 1256
         assert fact not in str(line.get("warnings"))
     names("".join(lacking["warnings"]), fact, "give a term in other characters, or delete it")
-    names(done.err, f"line 2: the vocabulary of the model {fact}")
+    names(done.err, f"line 2: the model's vocabulary {fact}")
 
 
 def test_terms_that_the_model_cannot_write_are_warnings_in_python():

@@ -159,7 +159,7 @@ def test_a_file_of_the_users_own_with_a_name_that_a_run_writes_is_not_overwritte
     assert Path("recipe.toml").read_text(encoding="utf-8") == recipe
 
 
-def test_the_arrays_of_a_graph_are_not_overwritten_by_those_that_are_learnt_from():
+def test_the_arrays_of_a_graph_are_not_overwritten_by_those_that_are_learned_from():
     raw = raw_graph()
     Path("data").mkdir()
     for name in ("edges", "features", "labels"):
@@ -235,7 +235,7 @@ def test_memory_that_runs_out_is_said_in_one_line(monkeypatch):
         ({"links": b"0-0\n0-x\n"}, {"alignments": "links", "training.guided_alignment": 0.1}, "links, line 2"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_before_a_vocabulary_is_learnt(files, changes, facts):
+def test_what_is_wrong_with_a_file_is_said_before_a_vocabulary_is_learned(files, changes, facts):
     recipe = write_recipe(two_files(b"a b\nb a\nb b\n", b"x y\ny x\ny y\n"))
     for name, content in files.items():
         Path(name).unlink(missing_ok=True)

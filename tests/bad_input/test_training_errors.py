@@ -339,7 +339,7 @@ def test_a_damaged_line_of_metrics_is_named(tmp_path):
             {"schedule": "cosine", "steps": 10},
             "training.warmup = 1000 … training.steps = 10 … set training.warmup = 1,",
         ),
-        ({"average": 5}, "training.average = 5 … training.keep = 3"),
+        ({"average": 5}, "training.average = 5 … training.keep = 5"),
         ({"average": 2, "ema": 0.9}, "training.average = 2 … training.ema = 0.9"),
     ],
 )

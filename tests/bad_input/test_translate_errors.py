@@ -55,7 +55,7 @@ def test_maps_that_cannot_be_written(reverser, tmp_path):
 def test_an_image_for_a_model_that_reads_text_is_called_one(reverser, tmp_path):
     (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     names(refused("translate", reverser, "cat.png"), "cat.png", "PNG image")
-    names(refused("look", reverser, "cat.png"), reverser, "cat.png", "PNG image", "captioners")
+    names(refused("look", reverser, "cat.png"), reverser, "cat.png", "PNG image", "captioner")
 
 
 @pytest.mark.parametrize("penalty", [-1000, 5.1])

@@ -56,7 +56,7 @@ def test_transformers_have_equally_many_weights():
     shape = TransformerShape(2, 64, 500)
     ours, plain, marian = count(jumok_transformer(shape)), PlainTransformer(shape), peers.marian(shape)
     positions = plain.places.weight.numel()
-    assert count(plain) - positions == ours  # Marian's positions are not learnt but count, and it has an output bias
+    assert count(plain) - positions == ours  # Marian's positions are not learned but count, and it has an output bias
     assert abs(count(marian) - 2 * 512 * 64 - ours) < 0.02 * ours
 
 

@@ -167,7 +167,7 @@ def test_help_names_the_options():
     assert "--symmetrise" in jumok("align", "--help").out
 
 
-def test_without_a_model_links_are_learnt_from_the_text(text):
+def test_without_a_model_links_are_learned_from_the_text(text):
     lines = well("align", *two_files(text)).out.split("\n")
     assert len(lines) == len(SOURCE) + 1
     assert lines[1] == ""

@@ -161,6 +161,9 @@ def test_help_names_arguments_in_capitals_and_repeated_values_by_their_type(comm
     assert usage.split() == ["Usage:", "jumok", command, "[OPTIONS]", *arguments.split()]
     assert "list[" not in shown
     assert "(auto)" not in shown
+    assert "x<=" not in shown, "limits are words: 1 to 1000"
+    assert "x>=" not in shown
+    assert "[default: no-" not in shown, "a flag that is off by default has one name"
 
 
 def test_help_of_every_command_comes_without_importing_torch():

@@ -294,7 +294,7 @@ def test_by_length_counts_every_sentence_once(files):
         (["--output", "out", "--reference", "ref", "--by-length"], "--source is missing"),
         (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; choose from bleu,"),
         (["--output", "out", "--reference", "ref", "--metrics", ","], "--metrics"),
-        (["model", "other", "--reference", "ref", "--task", "mine.py"], "--task mine.py is for one model"),
+        (["model", "other", "--reference", "ref", "--task", "mine.py"], "--task mine.py applies to a single model"),
         (["--output", "out", "--reference", "ref", "--tokenize", "14a"], "'14a' is not a tokenizer of sacrebleu"),
         (["--output", "ref", "--reference", "short"], "ref has 4 outputs but short has 2 lines: line n"),
         (["--output", "one", "--reference", "none"], "--reference none is empty"),

@@ -1,4 +1,4 @@
-"""Ctrl-C, sent to the real program: whatever it is doing it stops soon, and what it has learnt is not lost."""
+"""Ctrl-C, sent to the real program: whatever it is doing it stops soon, and what it has learned is not lost."""
 
 import os
 import signal

@@ -68,8 +68,8 @@ def test_tasks_that_do_not_fit_are_refused(work):
     tagging = ROOT / "tests/tasks/tagging.py"
     for arguments, said in (
         (("translate", work / "model", "--task", tagging), "needs a task derived from TranslationTask, but"),
-        (("translate", work / "model", work / "model", "--task", work / "gru.py"), "is for one model"),
-        (("serve", work / "model", f"b={work / 'model'}", "--task", work / "gru.py"), "is for one model"),
+        (("translate", work / "model", work / "model", "--task", work / "gru.py"), "applies to a single model"),
+        (("serve", work / "model", f"b={work / 'model'}", "--task", work / "gru.py"), "applies to a single model"),
         (("align", "--task", work / "gru.py"), "--task needs a model"),
     ):
         done = jumok(*arguments, stdin="1\n")

@@ -59,8 +59,8 @@ def test_max_source_cuts_sooner_or_later(reverser):
     lines = "12\n123456 654321\n123456 123456\n"
     whole = well("translate", reverser, stdin=lines)
     assert whole.err.splitlines() == [
-        "line 2: a sentence of 14 tokens was translated whole, but the model was trained on at most 7; --max-source 7, "
-        "in Python max_source=7, has it translated in parts",
+        "line 2: a sentence of 14 tokens was translated whole, but the model was trained on at most 7; use "
+        "--max-source 7 (in Python max_source=7) to translate it in parts",
         "in all, 2 lines are longer than the model was trained on",
     ]
     sooner = well("translate", reverser, "--max-source", 7, stdin=lines)
@@ -80,7 +80,7 @@ def test_every_part_of_a_line_has_its_attention_map(reverser, tmp_path):
 def test_the_bundled_model_says_that_it_does_not_know_such_words():
     done = well("translate", stdin="May 5, 2021\nHello, how are you?\n")
     assert done.err.splitlines()[1:] == [
-        "line 2: 4 of 4 words are unknown to the model, such as 'Hello'; the model learnt nothing but dates, times, "
+        "line 2: 4 of 4 words are unknown to the model, such as 'Hello'; the model learned nothing but dates, times, "
         "durations, measures, amounts and names of countries and languages"
     ]
     found = json.loads(well("translate", "--json", stdin="Thank you\n").out)

@@ -111,7 +111,7 @@ def test_phrases_hold_what_people_type_first():
 
 
 @pytest.mark.slow
-def test_days_months_and_single_names_are_all_learnt_and_none_is_held_out():
+def test_days_months_and_single_names_are_all_learned_and_none_is_held_out():
     train = {pair.source for pair in corpus_pairs("phrases", 8000)}
     assert {"Monday", "Sunday", "May", "December", "yesterday", "Korea", "Korean"} <= train
     held_out = [value for value, _ in corpus_values("phrases", 1000, split="test", **EN_KO)]

@@ -65,7 +65,7 @@ def test_a_held_out_source_is_not_trained_on_with_another_target(tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "long", "outliers"), [(12, 1, False), (1200, 1, True), (1200, 9, True), (1200, 10, False)]
 )
-def test_the_longest_source_is_one_that_is_learnt_from_and_no_outlier(tmp_path, pairs, long, outliers):
+def test_the_longest_source_is_one_that_is_learned_from_and_no_outlier(tmp_path, pairs, long, outliers):
     short = [Pair(f"{number:05}", "x") for number in range(pairs - long)]
     prepared = prepared_with(tmp_path, [*short, *(Pair(f"{number:030}", "x") for number in range(long))])
     usual, longest = (len(prepared.tokenizers.source.encode(digits * "0")) - 2 for digits in (5, 30))
@@ -111,7 +111,7 @@ def test_what_was_prepared_is_used_again_until_something_changes(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_pair_longer_than_those_learnt_from_decides_no_validation_neither_at_first_nor_when_resumed(tmp_path):
+def test_a_pair_longer_than_those_learned_from_decides_no_validation_neither_at_first_nor_when_resumed(tmp_path):
     files = two_files(tmp_path, list(corpus_pairs("cldr", 300)))
     ordinary, endless = Pair("May 5", "5월 5일"), Pair("one " * 100_000, "하나 " * 100_000)
     lines = "".join(f"{pair.source}\t{pair.target}\n" for pair in (ordinary, endless))
@@ -247,7 +247,7 @@ def test_every_file_of_prepared_data_is_known_by_its_name_so_that_a_users_own_is
     assert {"edge_features.npy", "graph.npy", "columns.npy", "graph.json"} <= names
     for folder in tmp_path.iterdir():
         (folder / RECORD).unlink(missing_ok=True)
-    assert foreign_files(tmp_path / "shared") == ["train.store", "valid.store"]  # the vocabulary was learnt here
+    assert foreign_files(tmp_path / "shared") == ["train.store", "valid.store"]  # the vocabulary was learned here
 
 
 def test_a_corpus_in_many_files_is_prepared_as_one_and_again_when_one_of_them_changes(tmp_path):

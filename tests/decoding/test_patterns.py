@@ -73,7 +73,7 @@ def test_the_shortest_writing_of_a_prefix_takes_tokens_that_may_go_beyond_it():
 def test_an_empty_prefix_asks_for_nothing_and_letters_without_a_token_are_named():
     assert MAKER.prefix(" ", shortest=False) is None
     for make in (MAKER.term, lambda text: MAKER.prefix(text, shortest=False)):
-        with pytest.raises(ArgumentError, match="'ax' cannot be written in the vocabulary of the model"):
+        with pytest.raises(ArgumentError, match=r"cannot spell the (term|prefix) 'ax'"):
             make("ax")
 
 

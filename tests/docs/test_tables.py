@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import l10n
 from benchmarks.commands import COMMANDS, listing, shown, tables
-from benchmarks.results import BESIDE, FOLDER, GOALS, MARKED, Row, table, with_tables, write
+from benchmarks.results import BESIDE, FOLDER, GOALS, MARKED, Row, is_korean, table, with_tables, write
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")])
@@ -23,7 +23,7 @@ RESULTS = sorted(FOLDER.glob("*.json"))
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_tables_of_a_page_are_made_from_the_results(page: Path):
     text = page.read_text(encoding="utf-8")
-    assert text == with_tables(text), "run: python -m benchmarks.results"
+    assert text == with_tables(text, korean=is_korean(page)), "run: python -m benchmarks.results"
     assert text.count("<!-- table:") == len(MARKED.findall(text)), "a table has no <!-- end -->"
 
 

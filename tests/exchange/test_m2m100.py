@@ -88,7 +88,7 @@ def nllb_tokenizer(folder: Path) -> Any:
 
 
 def make_original(folder: Path, *, nllb: bool = False, keep_pieces: bool = True, **settings: Any) -> Original:
-    """A small model that has learnt a few sentences, so that its outputs end, saved by `transformers`."""
+    """A small model that has learned a few sentences, so that its outputs end, saved by `transformers`."""
     folder.mkdir()
     tokenizer = nllb_tokenizer(folder) if nllb else m2m100_tokenizer(folder)
     if not keep_pieces:
@@ -147,7 +147,7 @@ def test_ctranslate2_finds_the_outputs_and_scores_of_our_search(
     pytest.importorskip("ctranslate2")
     english, german, korean = original.codes
     texts = [*TEXTS, *(source for source, _ in PAIRS)]
-    # Into Korean, which it has not learnt, it would often rather write nothing.
+    # Into Korean, which it has not learned, it would often rather write nothing.
     for source, target in ((english, german), (german, korean)):
         translator = imported.between(source, target)
         ours, theirs = (translator.translate(texts, engine=name, **settings) for name in ("jumok", "ctranslate2"))
@@ -156,7 +156,7 @@ def test_ctranslate2_finds_the_outputs_and_scores_of_our_search(
         assert "float32" in translator.engines.made
 
 
-def test_the_engine_translates_most_sentences_into_a_language_that_was_learnt(
+def test_the_engine_translates_most_sentences_into_a_language_that_was_learned(
     original: Original, imported: Translator
 ) -> None:
     pytest.importorskip("ctranslate2")

@@ -74,7 +74,7 @@ def numbered(pieces: list[str], *, pad_first: bool) -> dict[str, int]:
 def make_original(
     folder: Path, *, kind: str = "unigram", separate: bool = False, zero_pad: bool = False, **settings: Any
 ) -> Original:
-    """A small Marian model that has learnt a few sentences, so that its outputs end, saved by `transformers`."""
+    """A small Marian model that has learned a few sentences, so that its outputs end, saved by `transformers`."""
     folder.mkdir()
     source, target = (
         save_sentencepiece([pair[side] for pair in PAIRS], folder / name, kind, 60)
@@ -163,7 +163,7 @@ def test_an_imported_tokenizer_cuts_texts_as_transformers_does(original: Origina
         assert ours == [names[id] for id in original.tokenizer(text).input_ids], text
 
 
-def test_an_imported_model_of_a_small_vocabulary_does_not_doubt_what_it_learnt(imported: Translator) -> None:
+def test_an_imported_model_of_a_small_vocabulary_does_not_doubt_what_it_learned(imported: Translator) -> None:
     assert [found.warnings() for found in imported.translate([source for source, _ in PAIRS])] == [{}] * len(PAIRS)
     assert "unknown" in imported.translate(["Привет, как дела?"])[0].warnings()["words"]
 

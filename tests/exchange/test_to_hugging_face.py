@@ -176,7 +176,7 @@ def test_a_refusal_names_a_format_that_the_model_has(marian: bool, tmp_path: Pat
         export_model(random_model(tied="output", norm="pre", language="de"), tmp_path, marian=marian)
 
 
-def test_transformers_writes_no_more_than_learnt_positions_allow(tmp_path: Path) -> None:
+def test_transformers_writes_no_more_than_learned_positions_allow(tmp_path: Path) -> None:
     export_model(random_model(tied="none", norm="pre", positions="learned", longest=16), tmp_path)
     model, tokenizer = opened(tmp_path)
     (ids,) = model.generate(**tokenizer(["three"], return_tensors="pt"), num_beams=1)

@@ -52,7 +52,7 @@ except (MemoryError, RuntimeError):
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux, to limit what a program may hold")
-def test_a_graph_larger_than_memory_is_learnt_from_sampled_neighbourhoods(tmp_path):
+def test_a_graph_larger_than_memory_is_learned_from_sampled_neighbourhoods(tmp_path):
     draws, labels = np.random.default_rng(0), np.arange(NODES) % 4
     features = np.lib.format.open_memmap(tmp_path / "features.npy", "w+", np.float32, (NODES, WIDTH))
     features[np.arange(NODES), labels] = 1

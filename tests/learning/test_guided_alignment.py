@@ -94,7 +94,7 @@ def hindsight(folder, name, count, seed):
 
 
 @pytest.mark.parametrize("context", ["causal", "full"])
-def test_links_that_depend_on_later_words_are_learnt_with_full_context_only(tmp_path, context):
+def test_links_that_depend_on_later_words_are_learned_with_full_context_only(tmp_path, context):
     hindsight(tmp_path, "train", 300, seed=1)
     hindsight(tmp_path, "test", 40, seed=2)
     text = RECIPE.replace('"train.', f'"{tmp_path}/train.').replace('"test.', f'"{tmp_path}/test.')

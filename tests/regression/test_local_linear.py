@@ -49,7 +49,7 @@ def test_leave_one_out_chooses_the_bandwidth_of_statsmodels_cross_validation():
     assert ours.loo_error_ == pytest.approx(np.mean(np.square(wanted)), rel=1e-3)
 
 
-def test_a_line_is_learnt_exactly_and_continued_beyond_its_ends():
+def test_a_line_is_learned_exactly_and_continued_beyond_its_ends():
     x = np.random.default_rng(0).uniform(0, 1, (40, 2))
     model = KernelRegressor(bandwidth=0.3, degree=1).fit(x, x @ [2.0, -3.0] + 1)
     queries = np.array([[0.0, 0.0], [1.0, 1.0], [1.5, -0.5]])
@@ -96,7 +96,7 @@ def test_equal_weights_change_nothing_and_no_weights_are_refused():
         KernelRegressor().fit(x, y, np.zeros(len(x)))
 
 
-def test_bandwidths_are_learnt_through_the_lines():
+def test_bandwidths_are_learned_through_the_lines():
     x, y = noisy_sine(dimensions=2)
     model = KernelRegressor(bandwidth="learned", per_dimension=True, degree=1).fit(x, y)
     assert model.bandwidth_.shape == (2,)

@@ -80,7 +80,7 @@ max_length = 12
 
 @pytest.fixture(scope="session")
 def captioner(tmp_path_factory):
-    """The folder of a small captioner that has learnt some words."""
+    """The folder of a small captioner that has learned some words."""
 
     def make(folder):
         well("train", write(folder / "scenes.toml", CAPTIONER), "--out", folder / "model", "--device", "cpu")

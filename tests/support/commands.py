@@ -42,7 +42,7 @@ validate_every = 60
 label_smoothing = 0.0
 metric = "exact_match"
 """
-"""Learns in two seconds to write digits backwards; what it has learnt of is at most eight tokens long."""
+"""Learns in two seconds to write digits backwards; what it has learned of is at most eight tokens long."""
 
 BRIEFLY = [
     f"--set={change}"

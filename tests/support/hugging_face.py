@@ -1,4 +1,4 @@
-"""Small models of `transformers` that have learnt a few sentences, so that their outputs end, as tests import them."""
+"""Small models of `transformers` that have learned a few sentences, so that their outputs end, as tests import them."""
 
 import io
 import shutil

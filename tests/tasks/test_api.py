@@ -158,9 +158,9 @@ def test_a_wrong_option_of_evaluation_is_refused(reverser):
     ("options", "message"),
     [
         ({}, "give either `model=` to test or `output=`"),
-        ({"output": "out.txt", "task": jumok.tasks.TRANSLATION}, "`task=` is for one model"),
+        ({"output": "out.txt", "task": jumok.tasks.TRANSLATION}, "`task=` applies to a single model"),
         ({"output": "out.txt", "report": "notes.txt"}, "`report=notes.txt` must end in .html"),
-        ({"output": "out.txt", "kind": "decoder"}, "`kind=decoder` is for the maps of a report"),
+        ({"output": "out.txt", "kind": "decoder"}, "`kind=decoder` applies only to the maps of a report"),
     ],
 )
 def test_errors_in_python_name_its_arguments_and_no_options(options, message):

@@ -102,16 +102,16 @@ def test_no_code_is_run_that_the_user_did_not_name(folder):
     for command in ("inspect", "evaluate"):
         done = jumok(command, folder)
         assert (done.code, done.err.count("\n")) == (1, 1)
-        assert "the section [tagger], which no task of jumok has" in done.err
+        assert "the section [tagger], which belongs to no built-in task" in done.err
         assert "--task FILE" in done.err
-    with pytest.raises(ModelError, match="which no task of jumok has"):
+    with pytest.raises(ModelError, match="which belongs to no built-in task"):
         load(folder)
 
 
 def test_what_it_does_not_do_is_one_line(folder):
     for command, said in (
         (("evaluate", folder, "--beam", "2"), f"--beam does not apply to {folder}, which tags the characters"),
-        (("look", folder, "axe"), "there is no attention map of a model that tags the characters of a text"),
+        (("look", folder, "axe"), "jumok cannot draw an attention map of a model that tags the characters of a text"),
     ):
         done = jumok(*command, "--task", FILE)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)

@@ -26,7 +26,7 @@ def bundled() -> Translator:
 
 @pytest.fixture(scope="module", params=SIDES, ids=lambda side: side["kind"])
 def untrained(request) -> Translator:
-    """A model that has learnt nothing, so that no term is likely."""
+    """A model that has learned nothing, so that no term is likely."""
     tokenizers = jumok.load(device="cpu").trained.tokenizers
     recipe = make_recipe({"data": {"corpus": "cldr"}, "encoder": request.param, "decoder": request.param})
     torch.manual_seed(0)

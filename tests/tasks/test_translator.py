@@ -55,7 +55,7 @@ def test_a_map_cuts_its_source_once_more_for_the_places_of_the_tokens(learned, m
     assert cuts == ["encode", "encode", "places"]  # source, target; then the source
 
 
-def test_what_was_learnt_is_translated(learned):
+def test_what_was_learned_is_translated(learned):
     pairs = list(corpus_pairs("reverse", 50, split="test", longest=6))
     found = learned.translate([pair.source for pair in pairs])
     assert sum(one.text == pair.target for one, pair in zip(found, pairs, strict=True)) >= 45
@@ -71,7 +71,7 @@ def test_outputs_come_in_the_order_of_the_inputs(translator):
 @pytest.mark.long
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_batch_size_never_changes_an_output(translator, beam):
-    # A model that has learnt nothing repeats itself, and engines break that off at different lengths.
+    # A model that has learned nothing repeats itself, and engines break that off at different lengths.
     expected = outcome(translator.translate(DIGITS, beam=beam, engine="jumok"))
     for tokens in (1, 5, 20):
         few = Translator(translator.trained, batch_tokens=tokens)
@@ -139,7 +139,7 @@ def test_a_text_much_longer_than_the_model_has_seen_is_translated_in_parts(learn
 
 def test_every_part_of_a_long_text_has_its_map(learned):
     (found,) = learned.translate([LONG])
-    with pytest.raises(ArgumentError, match=r"translated in 3 parts; attention_maps\(\) gives one for each"):
+    with pytest.raises(ArgumentError, match=r"translated in 3 parts, .*attention_maps\(\)"):
         found.attention()
     maps = found.attention_maps(words=True)
     assert [shown.source for shown in maps] == [("123456", "</s>"), ("654321", "</s>"), ("123456", "</s>")]
@@ -183,7 +183,7 @@ def test_learned_positions_also_say_how_long_a_text_may_be(transformer):
     translator = TRANSLATION.load(transformer, device="cpu")
     translator.trained.model.encoder.limit = 5  # that of learned positions, the end of the text among them
     assert translator.longest == translator.limits().sentence == 4
-    with pytest.raises(ArgumentError, match="max_source = 5, but the encoder has learnt positions for 4 tokens only"):
+    with pytest.raises(ArgumentError, match="max_source = 5, but the encoder has learned positions for 4 tokens only"):
         translator.translate(["12"], max_source=5)
 
 

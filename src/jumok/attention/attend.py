@@ -135,7 +135,9 @@ def find_score(score: ScoreLike) -> Score:
         raise ArgumentError(f"score must be one of {known}, or a function of query and key, but it is {score!r}")
     makers: list[object] = [*SCORES.values(), *WITH_PARAMETERS.values()]
     if score in makers:
-        raise ArgumentError(f"score is the function that makes a score; call it: score={score.__name__}(...)")
+        raise ArgumentError(
+            f"`score={score.__name__}` is a function that creates a score; call it: score={score.__name__}(...)"
+        )
     return Custom(score)
 
 
@@ -174,7 +176,7 @@ def _local_linear(call: AttentionCall, degree: int) -> LocalLinearCall:
     if dims[0] != dims[1]:
         raise ArgumentError(f"degree=1 needs queries and keys in one space, but query has {dims[0]} and key {dims[1]}")
     if call.dropout:
-        raise ArgumentError("degree=1 has no dropout on its weights; set dropout=0")
+        raise ArgumentError("degree=1 does not support dropout; set dropout=0")
     return LocalLinearCall(**{field.name: getattr(call, field.name) for field in fields(AttentionCall)})
 
 

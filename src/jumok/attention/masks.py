@@ -115,7 +115,7 @@ class Visible(ABC):
 
     def __bool__(self) -> NoReturn:
         # Python would evaluate `causal() and other` to `other` alone.
-        raise ArgumentError("a mask is neither true nor false: combine masks with & | ~, not with and, or, not")
+        raise ArgumentError("a mask has no truth value; combine masks with &, | and ~, not with and, or and not")
 
     def __rand__(self, other: Tensor) -> "Visible":
         return as_visible(other) & self

@@ -65,7 +65,7 @@ def check_unchanged(inputs: tuple[Version, ...]) -> None:
     for name, tensor, changes in inputs:
         if tensor._version != changes:
             raise ArgumentError(
-                f"{name} was modified in place after attend, so the weights can no longer be computed; ask for them "
+                f"{name} was modified in place after attend, so the weights can no longer be computed; call weights() "
                 "before the change (such as an optimiser step), or pass attend a clone()"
             )
 

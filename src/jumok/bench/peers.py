@@ -93,7 +93,7 @@ def _jumok(kind: str, vocabulary: int, encoder: dict[str, Any], decoder: dict[st
 
 
 class PlainTransformer(nn.Module):
-    """The layers of torch.nn.Transformer with tied word vectors and learnt positions."""
+    """The layers of torch.nn.Transformer with tied word vectors and learned positions."""
 
     def __init__(self, shape: TransformerShape, *, longest: int = 512) -> None:
         super().__init__()

@@ -22,14 +22,14 @@ COMMANDS = {
     "recipes": "List the recipes that come with jumok, or print one as a starting point for your own.",
     "translate": "Translate one text per line; line n of the output belongs to line n of the input.",
     "caption": "Caption images: one line per image, with its file name and its caption.",
-    "look": "Translate a text, or caption an image, and show the attention of each word.",
-    "evaluate": "Score translations against references: BLEU, chrF and TER with signatures and 95% intervals.",
+    "look": "Show what a model attends to in a translation, a caption or a graph.",
+    "evaluate": "Evaluate a model on test data; for translations: BLEU, chrF and TER with 95% intervals.",
     "compare": "Compare models: quality, gradient or speed against length, as a table and a picture.",
     "align": "Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.",
     "backtranslate": "Make synthetic training pairs from monolingual text, with a model of the opposite direction.",
     "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
     "inspect": "Show what a model consists of, and check all of its files.",
-    "shortlist": "Make the shortlist of target words that --precision int8 considers, from your own text.",
+    "shortlist": "Build a shortlist of target words from your own text, to speed up --precision int8.",
     "average": "Average the weights of several models into a new one; everything else comes from the first.",
     "import": "Convert a model of another toolkit, such as OPUS-MT, into a model folder.",
     "export": "Export a translation model for another engine, such as CTranslate2.",
@@ -67,8 +67,8 @@ def _check_alone(command: str) -> None:
         time.sleep(HEAD_START)  # as soon as one process fails, torchrun ends the others
         sys.exit(1)
     raise ArgumentError(
-        f"`jumok {command}` runs in one process; start it without torchrun: jumok {command} ... (torchrun is for "
-        "`jumok train`)"
+        f"`jumok {command}` runs in one process; start it without torchrun: jumok {command} ... (only "
+        "`jumok train` uses torchrun)"
     )
 
 

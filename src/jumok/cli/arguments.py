@@ -89,7 +89,9 @@ DecodingPrecision = Annotated[
 MaxSource = Annotated[
     int | None,
     decoding_option(
-        "max_source", "Maximum number of tokens read at once; longer texts are split. 0: the model's own limit."
+        "max_source",
+        "Maximum number of source tokens translated at once; longer texts are split. 0, the default: the model's "
+        "setting, usually the length of its longest training input.",
     ),
 ]
 MapKindOption = Annotated[
@@ -237,7 +239,8 @@ def own_task(path: Path | None, *, models: int = 1) -> Any:
         return None
     if models != 1:
         raise ArgumentError(
-            f"--task {path} is for one model; leave it out {'with several models' if models else 'without a model'}"
+            f"--task {path} applies to a single model; leave it out "
+            + ("with several models" if models else "without a model")
         )
     return library.tasks.read_task(path)
 

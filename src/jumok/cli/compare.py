@@ -62,7 +62,7 @@ def length(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Quality against the length of the source."""
+    """Compare translation quality by the length of the source."""
     library.metrics.check_scores([metric], tokenize)
     edges, sizes, paths = parse_numbers(bands, "--bands"), parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
@@ -99,13 +99,13 @@ def gradient(
     ] = "both",
     shortest: Annotated[int, Option(min=1, help="Use only sources of at least this many tokens.")] = 20,
     sentences: Annotated[int, Option(min=1, help="Use at most this many sentences, starting from the first.")] = 500,
-    fresh: Annotated[bool, Option("--fresh", help="Use the initial weights from before training.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Use random initial weights instead of the trained ones.")] = False,
     out: Out = None,
     task: TaskFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Gradient of the loss at each source token, against its distance from the end of the source."""
+    """Compare the gradient of the loss at source tokens by their distance from the end of the source."""
     sizes, paths = parse_numbers(joined, "--joined"), named_paths(models)
     _check_out(out, paths, source, reference)
     sources, references = library.comparison.read_joined(source, reference, sizes)
@@ -152,7 +152,7 @@ def speed(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Time of a training step and of a decoded token against length, on random tokens."""
+    """Compare the time of a training step and of a decoded token by length, on random tokens."""
     token_counts, paths, where = parse_numbers(lengths, "--lengths"), named_paths(models), find_device(device)
     _check_out(out, paths)
     its_task = task_or(library.tasks.TRANSLATION, task)

@@ -26,7 +26,9 @@ def demo(
     steps: Annotated[int, Option(min=1, help="Training steps of each of the two models.")] = 1800,
     minutes: Annotated[
         float,
-        Option(min=0.01, help="Time limit for training the first model; the second is trained for as many steps."),
+        Option(
+            min=0.01, help="Time limit for training the first model; the second trains for the same number of steps."
+        ),
     ] = 12,
     quick: Annotated[bool, Option("--quick", help="Run only the first part, which trains nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
@@ -61,7 +63,7 @@ def _translation(out: Path, steps: int, minutes: float, json: bool) -> dict[str,
     say(
         f"\n2. two translators from English to Korean, {steps:,} training steps each, which take about three minutes on"
     )
-    say(f"two idle cores. The first one stops after {minutes:g} minutes at the latest, the second after as many steps:")
+    say(f"two idle cores. The first one stops after {minutes:g} minutes at the latest; the second takes as many steps:")
     results = library.demo.demonstrate_translation(out, steps=steps, minutes=minutes, say=say)
     if not json:
         _print_translation(results, _console())

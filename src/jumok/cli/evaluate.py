@@ -1,4 +1,4 @@
-"""`jumok evaluate`: score a model on test data, or outputs from a file."""
+"""`jumok evaluate`: evaluate a model on test data, or score outputs from a file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,7 +106,7 @@ def evaluate(
     device: Device = "auto",
     json: Annotated[bool, Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Score translations against references: BLEU, chrF and TER with signatures and 95% intervals.
+    """Evaluate a model on test data; for translations: BLEU, chrF and TER with 95% intervals.
 
     For a graph model: accuracy on the test nodes; --save writes the predicted class of every node. For a captioner:
     scores on the test images of its recipe, or on --source FOLDER --reference captions.tsv; for generated scenes, also

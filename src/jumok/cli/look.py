@@ -1,4 +1,4 @@
-"""`jumok look`: translate a text or caption an image, and show the attention of every word."""
+"""`jumok look`: show what a model attends to in a translation, a caption or a graph."""
 
 from collections.abc import Sequence
 from os.path import isdir, isfile  # which are False for a text that is too long to be a file name
@@ -60,7 +60,7 @@ def look(
     ] = None,
     kind: MapKindOption = "cross",
     grid: Annotated[
-        bool, Option(help="In pictures, draw every layer and head separately instead of their average.")
+        bool, Option("--grid", help="In pictures, draw every layer and head separately instead of their average.")
     ] = False,
     tokens: Annotated[bool | None, Option("--tokens/--words", help=UNITS)] = None,
     beam: Beam = None,
@@ -73,7 +73,7 @@ def look(
     device: Device = "auto",
     json: Annotated[bool, Option("--json", help="Print the translation and all weights as JSON.")] = False,
 ) -> None:
-    """Translate a text, or caption an image, and show the attention of each word.
+    """Show what a model attends to in a translation, a caption or a graph.
 
     The map is the average over layers and heads unless --layer or --head selects some. A text that is too long for the
     model is translated in parts, and each part has its own map. For a captioner, the second argument is an image. For

@@ -59,7 +59,7 @@ def serve(
         setting_option(Limits, "seconds", "Maximum time for a request, in seconds; after it, the server answers 504."),
     ] = Limits.seconds,
     max_connections: Annotated[
-        int, Option(min=1, help="Maximum number of open connections, as far as the limit on open files allows.")
+        int, Option(min=1, help="Maximum number of open connections; the limit on open files may lower it.")
     ] = 1000,
 ) -> None:
     """Serve a web page that translates text or describes images and shows attention, and a REST API."""

@@ -1,4 +1,4 @@
-"""`jumok shortlist`: the target words that int8 considers, from texts of the user."""
+"""`jumok shortlist`: build a shortlist of target words for int8 decoding from your own text."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +36,7 @@ def shortlist(
     device: Device = "auto",
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Make the shortlist of target words that --precision int8 considers, from your own text."""
+    """Build a shortlist of target words from your own text, to speed up --precision int8."""
     translator = library.tasks.load(model, device=device).between(from_language, to_language)
     texts, translations = _texts(source, target, columns)
     with ProgressBars() as bars:

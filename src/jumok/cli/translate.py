@@ -80,7 +80,9 @@ def translate(
             help="File of terms that translations must contain; each line has a source term, a tab and a target term."
         ),
     ] = None,
-    split: Annotated[bool, Option(help="Translate texts that are too long in parts instead of refusing them.")] = True,
+    no_split: Annotated[
+        bool, Option("--no-split", help="Refuse texts that are too long instead of translating them in parts.")
+    ] = False,
     attention: Annotated[
         Path | None,
         Option(parser=named_folder, metavar="<path>", help="Also save an attention map for each line in this folder."),
@@ -114,7 +116,7 @@ def translate(
     # At a terminal a bar would appear between the lines that are typed or printed.
     with_bars = not is_typed(source) and not sys.stdout.isatty()
     with ProgressBars() as bars:
-        settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
+        settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": not no_split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
         settings |= {"engine": engine, "precision": precision}
         drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}

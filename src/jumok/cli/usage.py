@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, get_args
 
 from typer import BadParameter
@@ -60,7 +61,7 @@ class CommandGroup(_PlainHelp, TyperGroup):
 
 
 def _plain_types(params: list[Any], context: Any) -> list[Any]:
-    """The same arguments and options; their help says <str>, not <list[str]>, and MODEL..., not models..."""
+    """The same arguments and options in plainer help: <str>, not <list[str]>; <int> [1 to 9]; MODEL..., not models."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -68,8 +69,18 @@ def _plain_types(params: list[Any], context: Any) -> list[Any]:
             param.metavar = param.name.upper() if param.nargs == 1 else f"{param.name.upper().removesuffix('S')}..."
         if (describe := getattr(param, "display_type_rich", None)) is not None:
             shown = re.sub(r"^<list\[(\w+)\]>$", r"<\1>", describe(context) or "").replace("<Path>", "<path>")
+            shown = shown.replace(" range>", ">")
             param.display_type_rich = lambda ctx, shown=shown: shown
+            param._get_number_range_help_str = partial(_bounds, param)
     return params
+
+
+def _bounds(param: Any) -> str:
+    """The limits of a number as help shows them: 1 to 1000, at least 1, or at most 1; "" without limits."""
+    least, most = getattr(param, "min", None), getattr(param, "max", None)
+    if least is not None and most is not None:
+        return f"{least} to {most}"
+    return f"at least {least}" if least is not None else f"at most {most}" if most is not None else ""
 
 
 def usage_line(error: Any) -> str:

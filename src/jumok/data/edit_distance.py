@@ -1,4 +1,4 @@
-"""Stochastic edit distance (Ristad & Yianilos 1998): letters of a source aligned with those of a target, learnt by EM.
+"""Stochastic edit distance (Ristad & Yianilos 1998): letters of a source aligned with those of a target, learned by EM.
 
 A pair (x, y) is drawn by edits, each with a probability of its own: x̂ and ŷ together, x̂ alone or ŷ alone.
 

@@ -29,9 +29,9 @@ DELETE = 4
 MOVES = "→"
 """Ends the name of an edit that advances to the next source letter."""
 MOST_PAIRS = 20_000
-"""Pairs that the alignment is learnt from."""
+"""Pairs that the alignment is learned from."""
 LONGEST = 200
-"""Letters of a pair that it is learnt from, at most."""
+"""Letters of a pair that it is learned from, at most."""
 
 
 def edit_ids(edit: Edit) -> list[int]:
@@ -65,7 +65,7 @@ class EditTokenizer(Tokenizer):
 
     @classmethod
     def learn(cls, source: Tokenizer, target: Tokenizer, pairs: Iterable[Pair]) -> "EditTokenizer":
-        """The tokenizer of a target as one of edits, with an alignment learnt from some pairs."""
+        """The tokenizer of a target as one of edits, with an alignment learned from some pairs."""
         encoded = ((source.encode(pair.source)[1:-1], target.encode(pair.target)[1:-1]) for pair in pairs)
         sample = [pair for pair in islice(encoded, MOST_PAIRS) if max(map(len, pair)) <= LONGEST]
         distance = learn_edit_distance(sample, same_alphabet=source.pieces == target.pieces)

@@ -158,8 +158,8 @@ class _DatasetOptions(NamedTuple):
     """What the datasets of all corpora have in common."""
 
     tokenizers: TokenizerPair
-    learnt: TokenizerConfig | None
-    """The settings with which the tokenizers were learnt from this text; None if they were given."""
+    learned: TokenizerConfig | None
+    """The settings with which the tokenizers were learned from this text; None if they were given."""
     filters: FilterConfig
     fingerprint: str
     say: Callable[[str], None]
@@ -176,7 +176,7 @@ def _training_pairs(store: _Store, corpus: DataConfig, options: _DatasetOptions,
     record()
     train = _write_train(store.train, corpus, options)
     for side, name in enumerate(("source", "target")):
-        if message := unknown_message(train, side, name, options.tokenizers[side], options.learnt):
+        if message := unknown_message(train, side, name, options.tokenizers[side], options.learned):
             options.say(message)
     return train
 
@@ -223,7 +223,7 @@ def unknown_message(
 ) -> str:
     """A notice about many unknown tokens on a side of a dataset, with the setting to raise; "" if there are few.
 
-    `config` is None for a tokenizer that was not learnt from this text.
+    `config` is None for a tokenizer that was not learned from this text.
     """
     share = unknown_share(dataset, side)
     if share <= UNKNOWN_SHARE:

@@ -109,10 +109,12 @@ class TokenizerConfig(Settings):
             raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
         kinds = {self.kind_of("source"), self.kind_of("target")}
         if self.byte_fallback and "word" in kinds:
-            raise ConfigError("tokenizer.byte_fallback needs tokenizer.kind unigram, bpe or char, not word")
+            raise ConfigError(
+                'tokenizer.byte_fallback = true works with tokenizer.kind = "unigram", "bpe" or "char", not "word"'
+            )
         if self.spaces == "keep" and "word" in kinds:
             raise ConfigError(
-                'tokenizer.spaces = "keep" needs tokenizer.kind unigram, bpe or char: a word has no spaces'
+                'tokenizer.spaces = "keep" works with tokenizer.kind = "unigram", "bpe" or "char", not "word"'
             )
         if "bpe" in kinds and self.sampling >= 1:
             raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
@@ -138,7 +140,7 @@ class TokenizerConfig(Settings):
             )
 
     def _check_own_model(self) -> None:
-        """Refuse settings of a vocabulary that is learnt."""
+        """Refuse settings of a vocabulary that is learned."""
         for field in fields(self):
             if field.name not in OF_OWN_MODEL and getattr(self, field.name) != field.default:
                 raise ConfigError(f"{self.shown(field.name)} has no effect with tokenizer.model; leave out one of them")

@@ -53,8 +53,8 @@ class DecodingConfig(Settings):
     placeholders: bool = False
     """Prefer hypotheses with exactly the placeholders and tags of their source, such as %s, {name} and <b>."""
     max_source: NonNegativeInt = 0
-    """Longest input in tokens that is translated at once. Longer texts are split between sentences, and sentences of
-    more than twice this length are cut. 0 takes the longest training input, without outliers."""
+    """Maximum number of source tokens translated at once. Longer texts are split between sentences, and sentences of
+    more than twice this length are cut. 0: the length of the longest training input, without outliers."""
     engine: Engine = "auto"
     """Search engine on a CPU: "jumok", "ctranslate2", or "auto", which is CTranslate2 if it is installed and finds the
     same outputs, and jumok otherwise.

@@ -69,7 +69,7 @@ def exported(place: Path | None, identity: str, write: Callable[[Path], None]) -
 def _make(place: Path, identity: str, write: Callable[[Path], None]) -> None:
     """Write beside `place`, then rename: readers see a complete export or none."""
     if place.parent.is_symlink():
-        raise OSError(f"{place.parent} leads elsewhere")
+        raise OSError(f"{place.parent} is a symbolic link to another folder")
     place.parent.mkdir(exist_ok=True)
     for left in place.parent.glob(f".{place.name}-*"):
         if time.time() - left.stat().st_mtime > ABANDONED:

@@ -80,9 +80,7 @@ class PatternMaker:
             ids = [id for id in self.tokenizer.encode(text)[1:-1] if not self.silent[id]]
             surface = self.tokenizer.surface(ids)
             if UNK in ids or (kind == "term" and not surface.strip(SPACE)):
-                raise ArgumentError(
-                    f"the {kind} {quoted(text)} cannot be written in the vocabulary of the model; leave it out"
-                )
+                raise ArgumentError(f"the model's vocabulary cannot spell the {kind} {quoted(text)}; leave it out")
             self._known[kind, text] = surface.strip(SPACE) if kind == "term" else surface, ids
         return self._known[kind, text]
 

@@ -193,7 +193,7 @@ def _parts(index: Path) -> list[Path]:
     if not files or any(Path(file).name != file for file in files):
         raise DataError(f"{index} is damaged: its weight_map must give every weight the name of a file beside it")
     if lost := next((file for file in files if not (index.parent / file).exists()), None):
-        raise DataError(f"{index.parent} is not a whole model: {lost} is missing; copy the whole folder")
+        raise DataError(f"{index.parent} is not a complete model: {lost} is missing; copy the whole folder")
     return [index.parent / file for file in files]
 
 
@@ -212,7 +212,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
 def read_bytes(path: Path) -> bytes:
     """The contents of a file that the folder must have."""
     if not path.exists():
-        raise DataError(f"{path.parent} is not a whole model: {path.name} is missing; copy the whole folder")
+        raise DataError(f"{path.parent} is not a complete model: {path.name} is missing; copy the whole folder")
     return read_plain(path, most=MOST_BYTES)
 
 

@@ -156,7 +156,7 @@ def _lines(folder: Path, name: str, named: str | None) -> list[str]:
     places = [folder / name, *([Path(named), folder / Path(named).name] if named else [])]
     file = next((place for place in places if place.is_file()), None)
     if file is None:
-        raise DataError(f"{folder} is not a whole model of JoeyNMT: {name} is missing; copy the whole folder")
+        raise DataError(f"{folder} is not a complete model of JoeyNMT: {name} is missing; copy the whole folder")
     return read_plain(file, most=MOST_BYTES).decode().rstrip("\n").split("\n")
 
 

@@ -254,8 +254,8 @@ def _weights(
     order = torch.arange(width) if kind == "blenderbot" else alternating(width).argsort()
     yield from _layers(weights_of(trained.model), order)
     for side, part in (("encoder", encoder), ("decoder", decoder)):
-        learnt = part.config.positions == "learned"
-        rows = part.tokens.positions.table if learnt else sinusoids(torch.arange(_positions(trained)), width)
+        learned = part.config.positions == "learned"
+        rows = part.tokens.positions.table if learned else sinusoids(torch.arange(_positions(trained)), width)
         yield f"model.{side}.embed_positions.weight", rows[: _positions(trained)][:, order]
     source, target, output, bias = (
         part.detach().float()

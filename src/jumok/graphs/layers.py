@@ -484,6 +484,8 @@ def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width
         return
     wanted = [edge_index.shape[1], edge_width]
     if edge_features is None:
-        raise ArgumentError(f"edge_features is missing: edge_width = {edge_width}, so it must be {wanted}")
+        raise ArgumentError(
+            f"edge_features is missing; a layer with edge_width = {edge_width} needs edge features of shape {wanted}"
+        )
     if list(edge_features.shape) != wanted:
         raise ArgumentError(f"edge_features is {list(edge_features.shape)}; it must be [edge, edge_width] = {wanted}")

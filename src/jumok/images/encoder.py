@@ -74,7 +74,9 @@ class GridEncoderConfig(ImageEncoderConfig):
         if not self.blocks:
             raise ConfigError(f"{self.shown('blocks')} must have at least one stage")
         if self.freeze and not self.weights:
-            raise ConfigError("encoder.freeze = true needs encoder.weights: random weights would stay random")
+            raise ConfigError(
+                "encoder.freeze = true needs encoder.weights; otherwise the random weights would never be trained"
+            )
 
     def network(self) -> ResNet:
         """A residual network with fresh weights."""

@@ -82,7 +82,7 @@ def decode_image(content: bytes, name: str) -> Pixels:
     except DataError:
         raise
     except module.DecompressionBombError:
-        raise DataError(f"the image {name} says it has far too many pixels, and is not decoded") from None
+        raise DataError(f"the header of the image {name} declares too many pixels, so it is not decoded") from None
     except module.UnidentifiedImageError:
         raise DataError(
             f"{name} is not an image that can be read here: it is none of {', '.join(FORMATS)}, or it is damaged"
@@ -137,8 +137,8 @@ def _check_memory(image: "Image", name: str) -> None:
     limit = min(MOST_MEMORY, free_memory() / 2)
     if size > limit:
         raise DataError(
-            f"the image {name} says it has {width} × {height} pixels, which take {megabytes(size)} of memory to "
-            f"decode, more than the {megabytes(limit)} allowed, so it is not decoded; make it smaller first"
+            f"the header of the image {name} declares {width} × {height} pixels, which take {megabytes(size)} of "
+            f"memory to decode, more than the {megabytes(limit)} allowed, so it is not decoded; make it smaller first"
         )
 
 

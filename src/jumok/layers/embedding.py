@@ -34,7 +34,7 @@ class TokenEmbedding(nn.Module):
         if padding is not None and padding >= vocabulary:
             raise ArgumentError(f"padding = {padding} is not an id of a vocabulary of {vocabulary}")
         if freeze and vectors is None:
-            raise ArgumentError("freeze = True without vectors would fix a random table; pass vectors or freeze=False")
+            raise ArgumentError("freeze = True needs vectors; otherwise the random embeddings would never be trained")
         if vectors is None:
             # Scaled rows then have the unit variance that the positions added to them assume.
             table = torch.randn(vocabulary, width) * (width**-0.5 if scale else 1.0)

@@ -30,8 +30,8 @@ class TextModelConfig(Settings, ABC):
         super().__post_init__()
         if self.freeze_vectors and not self.vectors:
             raise ConfigError(
-                f"{self.shown('freeze_vectors')} needs {self.section}.vectors: without them a random table would stay "
-                "random"
+                f"{self.shown('freeze_vectors')} needs {self.section}.vectors; otherwise the random embeddings would "
+                "never be trained"
             )
 
     @property

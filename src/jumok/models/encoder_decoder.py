@@ -27,7 +27,7 @@ NO_SELF_ATTENTION = (
 
 
 class Encoding(NamedTuple):
-    """What an encoder makes of a batch of sources; the same for every decoder."""
+    """The output of an encoder for a batch of sources, in one form for all decoders."""
 
     states: Float[Tensor, "batch source width"]
     """One vector for each source item (a token, a region of an image); zeros at padding."""
@@ -87,7 +87,7 @@ class Copied(NamedTuple):
 
 
 class Hidden(NamedTuple):
-    """A decoder's states before its output layer, and what came with them; only the states are required."""
+    """A decoder's states before its output layer, with attention and other extras; only the states are required."""
 
     states: Float[Tensor, "*position width"]
     """[batch, target, width] of a whole target; [sentence, beam, width] of one step."""

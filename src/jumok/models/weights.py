@@ -117,7 +117,7 @@ def _shape(entry: dict[str, Any]) -> list[int]:
 
 
 def _not_whole(path: str | Path, why: object) -> DataError:
-    return DataError(f"{path} is not a whole safetensors file ({why}); copy it again or train anew")
+    return DataError(f"{path} is not a complete safetensors file ({why}); copy it again or train again")
 
 
 @torch.no_grad()
@@ -134,7 +134,7 @@ def with_new_rows(tensors: dict[str, Tensor], model: nn.Module, sizes: Mapping[i
     """Tensors with a row for each token that was added at the end of a vocabulary; `sizes` are new ones by old ones.
 
     A new token begins with the embedding that the model drew at random for it, and with the lowest bias of all tokens,
-    so that it is not written before that has been learnt.
+    so that it is not written before that has been learned.
     """
     grown = dict(tensors)
     for name, weight in weights_of(model).items():

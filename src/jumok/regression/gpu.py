@@ -49,7 +49,7 @@ def why_not(x: Tensor, values: int, block: int = LONGEST) -> str | None:
     if x.shape[1] > MOST_DIMENSIONS or values > MOST_VALUES:
         return f"the kernels take {MOST_DIMENSIONS} dimensions and {MOST_VALUES} outputs, not {x.shape[1]} and {values}"
     if block % LONGEST:
-        return f"blocks of {block} points are no whole tiles of {LONGEST}"
+        return f"blocks of {block} points cannot be divided into tiles of {LONGEST}"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; pip install triton"
     if x.is_cuda and torch.cuda.get_device_properties(x.device).major < 8:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jumok.errors import ArgumentError, MissingExtraError
+from jumok.errors import MissingExtraError
+from jumok.files import atomic_write, checked_format
 from jumok.regression.estimator import KernelRegressor
 
 if TYPE_CHECKING:
@@ -196,12 +197,10 @@ def _new_figure(*, width: float, height: float) -> "Figure":
 
 
 def _save(figure: "Figure", path: str | Path) -> Path:
-    path = Path(path)
-    known = sorted(figure.canvas.get_supported_filetypes())
-    if path.suffix.lstrip(".").lower() not in known:
-        raise ArgumentError(f"{path} should end in one of .{', .'.join(known)}")
-    figure.savefig(path)
-    return path
+    kind = checked_format(path, sorted(figure.canvas.get_supported_filetypes()))
+    with atomic_write(path) as file:
+        figure.savefig(file, format=kind)
+    return Path(path)
 
 
 def _curve(x: np.ndarray) -> np.ndarray:

@@ -141,7 +141,7 @@ class Batcher:
         if best is not None and cost > best * self.seconds:
             raise TooLargeError(
                 f"the request costs {cost} (tokens times beam), more than the {int(best * self.seconds)} that this "
-                f"server can do in {self.seconds:g} seconds; send fewer or shorter texts, or use a smaller beam"
+                f"server can compute in {self.seconds:g} seconds; send fewer or shorter texts, or use a smaller beam"
             )
 
     def _check_time(self, job: Job, cost: int, client: Hashable) -> None:

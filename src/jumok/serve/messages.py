@@ -29,7 +29,7 @@ SCORE_DIGITS = PROBABILITY_DIGITS = 4
 def complete_characters(text: str) -> str:
     """Reject lone surrogates, which JSON can write ("\\ud800") but which are no characters."""
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("the text has half of a surrogate pair, which is no character")
+        raise ValueError("the text contains an unpaired surrogate")
     return text
 
 

@@ -83,8 +83,8 @@ def load_trained(
         known = task_of(tables)
         if known.own_sections.isdisjoint(tables) and (other := tables.keys() - sections(known.recipe)):
             raise ModelError(
-                f"the recipe of {folder} has the section [{min(other)}], which no task of jumok has; if the task is "
-                "your own, name its file: --task FILE, in Python task="
+                f"the recipe of {folder} has the section [{min(other)}], which belongs to no built-in task; for "
+                "your own task, add --task FILE (in Python task=)"
             )
         return known
 

@@ -83,7 +83,7 @@ def align(
     """The word alignment of every pair of a text and its translation, in their order.
 
     The links come from the attention of the model in the folder `model`, and of one of the opposite direction,
-    `reverse`. Without a model, they are learnt from the pairs alone, all of them together. Options are the fields of
+    `reverse`. Without a model, they are learned from the pairs alone, all of them together. Options are the fields of
     `AlignmentOptions`; layer and head are chosen on a sample of the pairs by default, or on `dev`, pairs with gold
     links. `say` gets messages such as that choice.
     """

@@ -161,7 +161,7 @@ class CpuEngines:
     def shortlist(self) -> Shortlist | None:
         """The shortlist in the model's folder, made now if the training text is still there.
 
-        The text of fine-tuning lacks words that the model learnt before, so that its shortlist is joined to that of the
+        The text of fine-tuning lacks words that the model learned before, so its shortlist is joined to that of the
         model it started from; without that one there is none.
         """
         if self.folder is None:

@@ -89,7 +89,7 @@ def demonstrate_regression(out: Path) -> RegressionDemo:
 TEST_SENTENCES = 1000
 TRAINING_PAIRS = 60_000
 ENOUGH_STEPS = 400
-"""Steps below which neither model has learnt enough to be compared."""
+"""Steps below which neither model has learned enough to be compared."""
 BANDS = (4, 8, 12, 16)
 EXAMPLE = "Friday, December 23, 1988"
 EXAMPLES = (EXAMPLE, "3 hours, 25 minutes", "18 weeks ago")
@@ -223,7 +223,7 @@ def slow_machine_messages(steps: int, wanted: int, minutes: float) -> Iterator[s
     if steps < wanted:
         yield (
             f"only {steps:,} of {wanted:,} steps in {minutes:g} minutes: the machine is slow or busy; the model with "
-            "attention will be trained for as many, and "
+            "attention will be trained for the same number, and "
             f"`jumok demo --minutes {max(5.0, 4 * minutes):g}` gives both more time"
         )
     if steps < ENOUGH_STEPS:

@@ -38,7 +38,7 @@ def evaluate(
     if (not folders) == (output is None):
         raise ArgumentError("give either `model=` to test or `output=` with outputs to score")
     if task is not None and len(folders) != 1:
-        raise ArgumentError("`task=` is for one model; leave it out with several models or with `output=`")
+        raise ArgumentError("`task=` applies to a single model; leave it out with several models or with `output=`")
     systems = {other: Path(path) for other, path in (compare or {}).items()}
     settings = _settings(systems, options)
     inputs = [*folders, output, settings.source, settings.reference, settings.terms, *systems.values()]
@@ -75,7 +75,7 @@ def _check_outputs(options: EvaluationOptions, inputs: Sequence[str | Path | Non
     """Refuse, before any work, files that cannot be written."""
     save, report = options.save, options.report
     if options.kind != "cross" and report is None:
-        raise ArgumentError(f"`kind={options.kind}` is for the maps of a report; add `report=report.html`")
+        raise ArgumentError(f"`kind={options.kind}` applies only to the maps of a report; add `report=report.html`")
     if report is not None and report.suffix not in (".html", ".htm"):
         raise ArgumentError(f"`report={report}` must end in .html")
     if save is not None and save == report:

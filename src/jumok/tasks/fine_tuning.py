@@ -165,6 +165,6 @@ def _check_new_symbols(
         if all(weight is not table for weight in model.get_submodule(f"{side}.{name}").parameters())
     ]
     raise ConfigError(
-        f"{new[0]} is new to the vocabulary of {recipe.training.start_from} and must be learnt, but training.freeze = "
+        f"{new[0]} is new to the vocabulary of {recipe.training.start_from} and must be learned, but training.freeze = "
         f"{list(recipe.training.freeze)} freezes the embedding of the source; freeze {' and '.join(others)} instead"
     )

@@ -47,7 +47,7 @@ def _check_text(model: str | None, text: str) -> None:
         kind = known_kind(file.read(8))
     if kind:
         raise ArgumentError(
-            f"{reader} translates text, but {text} is {kind}; images are for captioners; give a text: "
+            f"{reader} translates text, but {text} is {kind}; use a captioner for images, or give a text: "
             f'jumok look {shown} "text"'
         )
     raise ArgumentError(

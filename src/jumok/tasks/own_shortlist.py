@@ -55,7 +55,7 @@ def save_shortlist(
     rows = [(source[1:-1], target[1:-1]) for source, target in map(tokenizers.encode, pairs)]
     rows = [row for row in rows if all(0 < len(side) <= translator.trained.longest_sentence for side in row)]
     if not rows:
-        raise DataError("the text has no pair of which both sides have words, and few enough for the model")
+        raise DataError("no pair has words on both sides and is short enough for the model")
     sources: Sequence[Sequence[int]] = [source for source, _ in rows]
     made = shortlist_of_tokens(sources, [target for _, target in rows], tokenizers, least=LEAST)
     assert folder is not None
@@ -75,4 +75,4 @@ def _check(translator: Translator) -> None:
     if can_quantise(model):
         return
     if (reason := why_not(model)) is not None:
-        raise ArgumentError(f"a shortlist is for int8, which this model cannot use: {reason}")
+        raise ArgumentError(f"a shortlist speeds up int8, which this model cannot use: {reason}")

@@ -164,7 +164,9 @@ class CaptionRecipe:
 
     def __post_init__(self) -> None:
         if self.augment.flip and self.images.scenes:
-            raise ConfigError("augment.flip = true would turn left into right, and the captions of scenes say which")
+            raise ConfigError(
+                "augment.flip = true mirrors images, but captions of scenes mention left and right; set flip = false"
+            )
         if self.decoder.kind == "transducer":
             raise ConfigError('decoder.kind = "transducer" writes edits of a source text; set decoder.kind = "rnn"')
         for config in (self.tokenizer, self.decoder, self.decoding):
@@ -286,7 +288,7 @@ def check_captions(config: Settings) -> None:
 
 
 def check_positions(config: TextModelConfig, longest: int, setting: str) -> None:
-    """Raise a ConfigError if an encoder or decoder has fewer learnt positions than the longest text needs."""
+    """Raise a ConfigError if an encoder or decoder has fewer learned positions than the longest text needs."""
     if config.limit is not None and config.limit <= longest:
         raise ConfigError(
             f"{config.section}.longest = {config.limit} positions are too few for {setting} = {longest} tokens and "
@@ -300,13 +302,13 @@ def check_edits(tokenizer: TokenizerConfig, decoder: DecoderConfig) -> None:
         raise ConfigError('decoder.kind = "transducer" writes edits of the source; set tokenizer.edits = true')
     if tokenizer.edits and decoder.kind != "transducer":
         raise ConfigError(
-            f'tokenizer.edits = true is for decoder.kind = "transducer", but it is "{decoder.kind}"; set edits = false'
+            f'tokenizer.edits = true needs decoder.kind = "transducer", but it is "{decoder.kind}"; set edits = false'
         )
 
 
 def check_attention(decoder: DecoderConfig, setting: str) -> None:
     """Raise a ConfigError for a setting that trains attention if the decoder has none that learns."""
     if decoder.kind == "transducer":
-        raise ConfigError(f"{setting} trains attention, but a transducer has no learnt attention; set it to 0")
+        raise ConfigError(f"{setting} trains attention, but a transducer has no learned attention; set it to 0")
     if isinstance(decoder, RnnDecoderConfig) and decoder.attention == "none":
         raise ConfigError(f'{setting} needs a decoder with attention, but decoder.attention = "none"; set it to 0')

@@ -100,7 +100,7 @@ class EvaluationResult:
     def write_report(self, path: str | Path, *, watch: Watch = unwatched) -> None:
         """Write an HTML page: curves, attention, good and bad cases."""
         if self.page is None:
-            raise ArgumentError("there is no report about this model; reports are about translations")
+            raise ArgumentError("jumok writes reports about translation models only")
         page = self.page(watch)
         with atomic_write(path) as file:
             file.write(page.encode(errors="replace"))

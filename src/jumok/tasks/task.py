@@ -208,7 +208,7 @@ class Task(AnyObjective, Generic[R, A, T, P]):
         self, predictor: P, options: EvaluationOptions, *, name: str = "model", watch: Watch = unwatched
     ) -> EvaluationResult:
         """Score a model on test data, for `jumok evaluate`; `name` is what tables call the model."""
-        raise ArgumentError(f"there is no test for a model that {self.does}")
+        raise ArgumentError(f"jumok cannot evaluate a model that {self.does}")
 
     def input_files(self, recipe: R) -> list[str]:
         """The files that a recipe names, which `jumok evaluate` must not overwrite."""
@@ -228,7 +228,7 @@ class Task(AnyObjective, Generic[R, A, T, P]):
 
     def map(self, predictor: P, source: str, options: MapOptions) -> MappedOutput:
         """The attention of a model for a source given on the command line, for `jumok look`."""
-        raise ArgumentError(f"there is no attention map of a model that {self.does}")
+        raise ArgumentError(f"jumok cannot draw an attention map of a model that {self.does}")
 
     # The same for all tasks
 
@@ -272,7 +272,7 @@ class Task(AnyObjective, Generic[R, A, T, P]):
         if other := [name for name in tables if name not in sections(self.recipe)]:
             raise ModelError(
                 f"{folder} does not hold a model that {self.does}: its recipe has the section [{other[0]}]; "
-                f"`jumok inspect {folder}` says what it is for"
+                f"`jumok inspect {folder}` shows what it does"
             )
 
     def read(self, folder: ModelFolder, tables: Mapping[str, Any]) -> T:

@@ -72,7 +72,7 @@ class TextGenerator(ABC, Generic[T]):
 
     @property
     def max_output(self) -> int:
-        """The most tokens that the model writes; one of a decoder's learnt positions is for the start of the output."""
+        """The most tokens that the model writes; the start of the output takes one of a decoder's learned positions."""
         limit = self.trained.model.decoder.limit
         return self.decoding.max_length if limit is None else min(self.decoding.max_length, limit - 1)
 

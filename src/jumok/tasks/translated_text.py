@@ -47,8 +47,8 @@ class Translation:
         """
         if len(self.pieces) > 1:
             raise ArgumentError(
-                f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
-                "attention_maps() gives one for each"
+                f"the text was translated in {len(self.pieces)} parts, and each has its own attention map; call "
+                "attention_maps()"
             )
         return self.attention_maps(words=words, kind=kind)[0]
 

@@ -43,7 +43,7 @@ class VocabularyCoverage(NamedTuple):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the vocabulary was learnt from text of another kind."""
+        """Whether the vocabulary was learned from text of another kind."""
         lacking = self.lacking > 0 and self.lacking >= MANY * len(self.words)
         return lacking or len(self.unknown) > MOST * len(self.words)
 
@@ -126,8 +126,8 @@ def translation_warnings(
     doubts: dict[WarningKind, str] = {}
     if left_out:
         doubts["terms"] = (
-            f"the vocabulary of the model cannot write the term{'s' * (len(left_out) > 1)} {', '.join(left_out)}, so "
-            "the translation was made without; give a term in other characters, or delete it"
+            f"the model's vocabulary cannot spell the term{'s' * (len(left_out) > 1)} {', '.join(left_out)}, so the "
+            "translation was made without; give a term in other characters, or delete it"
         )
     if tag := source.unknown_tag(parts[0][0]):
         doubts["tag"] = _unknown_tag(tag, source)
@@ -136,15 +136,15 @@ def translation_warnings(
     known = vocabulary_coverage(" ".join(text for text, _ in parts), source, [id for _, ids in parts for id in ids])
     if known.is_foreign:  # which also makes it long: unknown words are spelt
         corpus = recipe.data.corpus
-        learnt = f"the model learnt nothing but {SUBJECTS[corpus]}" if corpus else "expect a guess"
+        learned = f"the model learned nothing but {SUBJECTS[corpus]}" if corpus else "expect a guess"
         unknown = f"{len(known.unknown)} of {known.total} words are unknown to the model"
-        return doubts | {"words": f"{unknown}, such as {known.unknown[0][:30]!r}; {learnt}"}
+        return doubts | {"words": f"{unknown}, such as {known.unknown[0][:30]!r}; {learned}"}
     tokens = max(len(ids) for _, ids in parts)
     if tokens <= longest:
         return doubts
     return doubts | {
         "length": f"a sentence of {tokens} tokens was translated whole, but the model was trained on at most {longest}"
-        f"; --max-source {longest}, in Python max_source={longest}, has it translated in parts"
+        f"; use --max-source {longest} (in Python max_source={longest}) to translate it in parts"
     }
 
 

@@ -69,7 +69,7 @@ class TrainedTranslator(NamedTuple):
 
 
 class Translator(TextGenerator[TrainedTranslator]):
-    """Translates texts with one loaded model: batches of like length, outputs in the order of the inputs."""
+    """Translates texts with one model, in batches of similar length; outputs keep the order of the inputs."""
 
     reads = "text"
 
@@ -101,7 +101,7 @@ class Translator(TextGenerator[TrainedTranslator]):
             return PartLimits(self.longest, self.trained.longest_sentence)
         if positions is not None and max_source > positions:
             raise ArgumentError(
-                f"max_source = {max_source}, but the encoder has learnt positions for {positions} tokens only; "
+                f"max_source = {max_source}, but the encoder has learned positions for {positions} tokens only; "
                 "give a smaller number"
             )
         return PartLimits(max_source, max_source)

@@ -96,8 +96,7 @@ class TrainingConfig(Settings):
     def _check_average(self) -> None:
         if self.average > self.keep:
             raise ConfigError(
-                f"{self.shown('average')} checkpoints cannot be averaged when {self.shown('keep')}; "
-                f"set training.keep = {self.average} or more"
+                f"{self.shown('average')} needs training.keep = {self.average} or more, but it is {self.keep}"
             )
         if self.average and self.ema:
             raise ConfigError(

@@ -47,7 +47,7 @@ Reason = Literal["steps", "minutes", "patience", "interrupted", "diverged"]
 
 
 class TrainingResult(NamedTuple):
-    """How training went; the model now has the weights that were written to `path`."""
+    """The outcome of training; the model now has the weights that were written to `path`."""
 
     path: Path
     """The final weights, model.safetensors."""

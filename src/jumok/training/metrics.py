@@ -100,7 +100,7 @@ def _tensorboard(folder: Path, step: int) -> Any | None:
 
 def _unwritable(path: Path, error: OSError) -> DataError:
     return DataError(
-        f"cannot write {path}: {error.strerror or error}; training stopped, checkpoints are whole, "
+        f"cannot write {path}: {error.strerror or error}; training stopped; the checkpoints are intact: "
         "continue with the same command and --resume (in Python resume=True)"
     )
 

@@ -201,5 +201,5 @@ def newest_whole(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
             say(f"continuing from {path.name} instead; {newer.name} is now called {set_aside(newer).name}")
         return snapshot
     if damage is not None:
-        raise CheckpointError(f"no checkpoint in {folder} is whole; the newest: {damage}")
+        raise CheckpointError(f"every checkpoint in {folder} is damaged; the newest: {damage}")
     return None

@@ -71,9 +71,7 @@ def train_step(
     try:
         norm, skipped = update(optimiser, clip=config.clip)
     except torch.OutOfMemoryError:
-        raise TrainingError(
-            "out of memory for the two moments AdamW keeps of every weight; train a smaller model"
-        ) from None
+        raise TrainingError("out of memory for AdamW's optimiser state; train a smaller model") from None
     return StepOutcome(cross_entropy, result.tokens, norm, skipped, splits)
 
 

@@ -24,7 +24,7 @@ def bundled() -> Translator:
 
 
 def untrained(tokenizer: dict, **decoder) -> Translator:
-    """A model that has learnt nothing, without a length penalty, which scores by the sum of log-probabilities."""
+    """A model that has learned nothing, without a length penalty, which scores by the sum of log-probabilities."""
     recipe = make_recipe(
         {
             "data": {"corpus": "reverse"},

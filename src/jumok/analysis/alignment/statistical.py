@@ -15,7 +15,7 @@ What a word translates to is first guessed from its parts: its first and last le
 (names, numbers, punctuation) are likelier pairs. A link is judged by the counts of all other links, without its own
 (Asuncion et al. 2009), which else would confirm itself wherever a word is rare.
 
-In the first rounds all transitions are equally likely (IBM model 1); then jumps are learnt as well.
+In the first rounds all transitions are equally likely (IBM model 1); then jumps are learned as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ def align_text(
     lowercase: bool = True,
     tell: Callable[[int], None] = lambda done: None,
 ) -> list[set[Link]]:
-    """The links of every pair, learnt from the pairs themselves: √(product of both posteriors) ≥ `threshold`.
+    """The links of every pair, learned from the pairs themselves: √(product of both posteriors) ≥ `threshold`.
 
     `rounds` are the numbers of rounds without and with jumps; `tell` is called with the number of rounds done. A pair
     with more than LONGEST words on a side has no links.

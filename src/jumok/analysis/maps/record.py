@@ -83,8 +83,8 @@ class Recording:
             return torch.cat(runs[-1], 2)
         except RuntimeError:
             raise ArgumentError(
-                f"{recorded.name} ran {len(runs[-1])} times over sources of different lengths, which form no matrix; "
-                f"read each call: recording.calls[{recorded.name!r}]"
+                f"{recorded.name} ran {len(runs[-1])} times over sources of different lengths, so the calls do not "
+                f"form one matrix; read each call: recording.calls[{recorded.name!r}]"
             ) from None
 
     def map(

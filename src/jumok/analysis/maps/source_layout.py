@@ -77,7 +77,8 @@ class ImageLayout:
         """Raise an ArgumentError unless there is one source per region."""
         if self.rows < 1 or self.columns < 1 or sources != self.rows * self.columns:
             raise ArgumentError(
-                f"an image of {self.rows} × {self.columns} regions needs as many sources, but there are {sources}"
+                f"an image of {self.rows} × {self.columns} regions needs {self.rows * self.columns} sources, but there "
+                f"are {sources}"
             )
 
     def as_plain(self) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     section: ClassVar[str] = "decoder"
 
+    kind: Literal["rnn"] = "rnn"
+    """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
     attention: Attention = "additive"
     """Score: "additive" (Bahdanau), "dot", "general", "concat" or "location" (Luong), or "none" for a fixed context.
 
@@ -88,15 +90,18 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     def _check_attention(self) -> None:
         if self.hard and self.attention != "monotonic":
-            raise self._not_with("hard", "attention", "it is for monotonic")
+            raise self._needs("hard", "monotonic")
         if self.reach != "global" and (not self.luong or self.attention == "monotonic"):
-            raise self._not_with("reach", "attention", "a window is for dot, general, concat and location")
+            raise self._needs("reach", "dot", "general", "concat", "location")
         if self.input_feeding and not self.luong:
-            raise self._not_with("input_feeding", "attention", "it is for dot, general, concat, location and monotonic")
+            raise self._needs("input_feeding", "dot", "general", "concat", "location", "monotonic")
         if self.coverage and self.attention != "additive":
-            raise self._not_with("coverage", "attention", "it is for additive")
+            raise self._needs("coverage", "additive")
         if self.copy and self.attention == "none":
-            raise self._not_with("copy", "attention", "what is copied is what attention looks at")
+            raise ConfigError(
+                f"{self.shown('copy')} needs attention, because a decoder copies what it attends to, but "
+                f"{self.shown('attention')}; change one of the two"
+            )
 
     def _check_output(self) -> None:
         if self.luong and self.readout not in (None, self.width):
@@ -109,8 +114,13 @@ class RnnDecoderConfig(Tying, RnnConfig):
                 f'{self.output_width} wide; make them equal or set {self.section}.tied = "none"'
             )
 
-    def _not_with(self, name: str, other: str, reason: str) -> ConfigError:
-        return ConfigError(f"{self.shown(name)} cannot be combined with {self.shown(other)}: {reason}")
+    def _needs(self, name: str, *attentions: Attention) -> ConfigError:
+        """The error for a setting that works only with some kinds of attention."""
+        *others, last = (f'"{attention}"' for attention in attentions)
+        return ConfigError(
+            f"{self.shown(name)} needs {self.section}.attention = {', '.join(others)}{' or ' if others else ''}{last}, "
+            f'but it is "{self.attention}"; change one of the two'
+        )
 
 
 @dataclass(frozen=True, eq=False)

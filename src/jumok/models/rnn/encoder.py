@@ -22,18 +22,16 @@ Cell = Literal["rnn", "gru", "lstm"]
 class RnnConfig(TextModelConfig):
     """The settings that recurrent encoders and decoders share; the two need not be equal."""
 
-    kind: Literal["rnn"] = "rnn"
-    """Kind of model: "transformer" or "rnn"; decoders also "transducer" or "hard"."""
     cell: Cell = "gru"
     """Recurrent cell: plain "rnn", "gru" or "lstm"."""
     width: PositiveInt = 512
-    """Size of the hidden state; in an encoder, of both directions together."""
+    """Size of the hidden state."""
     layers: Depth = 1
     """Number of recurrent layers."""
     embedding: PositiveInt = 256
     """Size of the embeddings."""
     dropout: Fraction = 0.2
-    """Dropout on embeddings, between layers and, in a decoder, before the output layer."""
+    """Dropout on embeddings, between layers and before the output layer."""
     word_dropout: Fraction = 0.0
     """Dropout of whole embeddings: in training, each token is hidden with this probability (Gal & Ghahramani 2016)."""
 
@@ -53,6 +51,12 @@ class RnnEncoderConfig(RnnConfig):
 
     section: ClassVar[str] = "encoder"
 
+    kind: Literal["rnn"] = "rnn"
+    """Kind of encoder: "transformer" or "rnn"."""
+    width: PositiveInt = 512
+    """Size of the hidden state, of both directions together."""
+    dropout: Fraction = 0.2
+    """Dropout on embeddings and between layers."""
     bidirectional: bool = True
     """Read the source in both directions; each direction gets half of `width`."""
 

@@ -45,7 +45,7 @@ from jumok.settings import PositiveInt
 class HardAttentionConfig(AlignedDecoderConfig):
     """The section [decoder] of a recipe, with kind = "hard"."""
 
-    kind: Literal["hard"] = "hard"  # type: ignore[assignment]
+    kind: Literal["hard"] = "hard"
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
     order: Literal[0, 1] = 1
     """1 for monotonic alignments, which never move back in the source; 0 for any alignment."""

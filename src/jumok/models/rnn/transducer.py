@@ -55,7 +55,7 @@ def copying(letters: Int[Tensor, "*position"]) -> Int[Tensor, "*position"]:
 class TransducerConfig(AlignedDecoderConfig):
     """The section [decoder] of a recipe, with kind = "transducer"."""
 
-    kind: Literal["transducer"] = "transducer"  # type: ignore[assignment]
+    kind: Literal["transducer"] = "transducer"
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
 
 

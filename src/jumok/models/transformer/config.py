@@ -30,8 +30,6 @@ Positions = Literal["added", "concatenated", "learned", "rotary"]
 class TransformerConfig(TextModelConfig):
     """The settings that Transformer encoders and decoders share; the two need not be equal."""
 
-    kind: Literal["transformer"] = "transformer"
-    """Kind of model: "transformer" or "rnn"; decoders also "transducer" or "hard"."""
     width: PositiveInt = 256
     """Size of a token's vector between layers."""
     heads: PositiveInt = 4

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Bool, Int
@@ -27,6 +27,8 @@ class TransformerDecoderConfig(Tying, TransformerConfig):
 
     section: ClassVar[str] = "decoder"
 
+    kind: Literal["transformer"] = "transformer"
+    """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
     copy: bool = False
     """Let the decoder copy source tokens; needs a shared vocabulary."""
     tied: Tied = "output"

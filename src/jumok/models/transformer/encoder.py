@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,8 @@ class TransformerEncoderConfig(TransformerConfig):
 
     section: ClassVar[str] = "encoder"
 
+    kind: Literal["transformer"] = "transformer"
+    """Kind of encoder: "transformer" or "rnn"."""
     sees_end: bool = True
     """Let the encoder see the end-of-sentence token of the source; models imported from OpenNMT-py do not."""
 
