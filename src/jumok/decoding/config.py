@@ -1,13 +1,13 @@
 """The settings of beam search and sampling."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.setting_hints import setting_hint
-from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings, nearest
+from jumok.settings import NonNegativeInt, OnlyWith, PositiveFloat, PositiveInt, Settings, changed, nearest
 
 Engine = Literal["auto", "jumok", "ctranslate2"]
 Precision = Literal["float32", "int8"]
@@ -40,13 +40,13 @@ class DecodingConfig(Settings):
     """Size of n-grams that may not repeat in an output; 0 allows all."""
     samples: Annotated[int, Ge(0), Le(WIDEST)] = 0
     """Number of outputs to sample from the model instead of beam search; 0 for beam search."""
-    temperature: PositiveFloat = 1.0
+    temperature: Annotated[PositiveFloat, OnlyWith("samples")] = 1.0
     """Sampling temperature; values below 1 draw more probable outputs."""
-    top_k: NonNegativeInt = 0
+    top_k: Annotated[NonNegativeInt, OnlyWith("samples")] = 0
     """Sample only from this many most probable tokens; 0 samples from all."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    top_p: Annotated[float, Gt(0), Le(1), OnlyWith("samples")] = 1.0
     """Sample only from the most probable tokens whose probabilities add up to this (nucleus sampling)."""
-    seed: NonNegativeInt = 1
+    seed: Annotated[NonNegativeInt, OnlyWith("samples")] = 1
     """Random seed of the samples, which depend only on it and the line number."""
     mbr: bool = False
     """Choose the hypothesis with the highest expected chrF against all of them (minimum Bayes risk)."""
@@ -89,7 +89,7 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
             f"mbr = {number} must be True or False; the number of outputs to choose from is the beam, or the samples: "
             f"mbr=True, beam={number}"
         )
-    config = replace(saved, **{"beam": max(n_best, saved.beam)} | changes)
+    config = changed(saved, **{"beam": max(n_best, saved.beam)} | changes)
     if config.samples and config.engine == "ctranslate2":
         raise ArgumentError('engine = "ctranslate2", but samples are drawn by jumok\'s own engine; use engine = "auto"')
     if config.samples and n_best > config.samples:

@@ -20,7 +20,7 @@ from jumok.layers.transformer import EncoderLayer
 from jumok.models.build import DECODERS, DecoderConfig
 from jumok.models.encoder_decoder import Encoder, EncoderDecoder, Encoding
 from jumok.models.transformer.config import initialise
-from jumok.settings import Depth, FilePath, Fraction, PositiveInt, Settings
+from jumok.settings import Depth, FilePath, Fraction, OnlyWith, PositiveInt, Settings
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of the colours in ImageNet, which its networks expect to be standardised."""
@@ -56,25 +56,23 @@ class GridEncoderConfig(ImageEncoderConfig):
     """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
     layout: Layout = "own"
     """Network: "resnet18", "resnet34" or "resnet50" of torchvision, or "own", set by `blocks`, `channels`, `stem`."""
-    stages: Annotated[int, Ge(1), Le(4)] = 4
+    stages: Annotated[int, Ge(1), Le(4), OnlyWith("layout", *LAYOUTS)] = 4
     """Number of stages of a named layout to use; 3 gives a grid twice as fine as 4."""
-    blocks: tuple[Depth, ...] = (1, 1, 1)
+    blocks: Annotated[tuple[Depth, ...], OnlyWith("layout", "own")] = (1, 1, 1)
     """Residual blocks in each stage of layout "own"."""
-    channels: PositiveInt = 32
+    channels: Annotated[PositiveInt, OnlyWith("layout", "own")] = 32
     """Channels of the first stage of layout "own"; each further stage has twice as many."""
-    stem: Stem = "small"
+    stem: Annotated[Stem, OnlyWith("layout", "own")] = "small"
     """First layers of layout "own": "large" (7 × 7, a quarter of the resolution) or "small" (3 × 3, all of it)."""
     weights: FilePath = ""
     """File of pretrained weights in torchvision's format: .pth, .pt or .safetensors."""
-    freeze: bool = False
+    freeze: Annotated[bool, OnlyWith("weights")] = False
     """Do not train the pretrained weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.blocks:
             raise ConfigError(f"{self.shown('blocks')} must have at least one stage")
-        if self.freeze and not self.weights:
-            raise ConfigError("encoder.freeze = true needs encoder.weights: random weights would stay random")
 
     def network(self) -> ResNet:
         """A residual network with fresh weights."""

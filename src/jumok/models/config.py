@@ -2,13 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from torch import nn
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
-from jumok.settings import FilePath, Settings
+from jumok.settings import FilePath, OnlyWith, Settings
 
 Tied = Literal["none", "output", "embeddings", "all"]
 """Which embedding and output weights of a model are shared."""
@@ -23,16 +23,8 @@ class TextModelConfig(Settings, ABC):
     kind: str = ""
     vectors: FilePath = ""
     """File of pretrained word vectors that initialise the embeddings: word2vec, GloVe or fastText (.vec)."""
-    freeze_vectors: bool = False
+    freeze_vectors: Annotated[bool, OnlyWith("vectors")] = False
     """Do not train the embeddings, including those of pieces without a pretrained vector."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.freeze_vectors and not self.vectors:
-            raise ConfigError(
-                f"{self.shown('freeze_vectors')} needs {self.section}.vectors: without them a random table would stay "
-                "random"
-            )
 
     @property
     @abstractmethod

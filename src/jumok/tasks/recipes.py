@@ -1,6 +1,5 @@
 """The recipes of the three tasks: the sections of each, and the checks of settings that depend on each other."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
@@ -21,7 +20,7 @@ from jumok.models.build import DecoderConfig, EncoderConfig
 from jumok.models.config import TextModelConfig
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.models.transformer.decoder import TransformerDecoderConfig
-from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings
+from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, OnlyWith, PositiveFloat, Settings
 from jumok.training.config import Schedule, TrainingConfig
 from jumok.training.guided_alignment import GuidedAlignment, GuidedContext
 
@@ -46,18 +45,18 @@ class TranslationTraining(TrainingConfig):
     """Weight of R-Drop, the divergence between two passes with different dropout, such as 5; 0 turns it off."""
     guided_alignment: NonNegativeFloat = 0.0
     """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
-    guided_layer: int | None = None
+    guided_layer: Annotated[int | None, OnlyWith("guided_alignment")] = None
     """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
-    guided_head: int | None = None
+    guided_head: Annotated[int | None, OnlyWith("guided_alignment")] = None
     """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
-    guided_shift: bool = True
+    guided_shift: Annotated[bool, OnlyWith("guided_alignment")] = True
     """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
-    guided_context: GuidedContext = "causal"
+    guided_context: Annotated[GuidedContext, OnlyWith("guided_alignment")] = "causal"
     """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
 
     "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.
     """
-    guided_null: bool = False
+    guided_null: Annotated[bool, OnlyWith("guided_alignment")] = False
     """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
 
     @property
@@ -195,35 +194,21 @@ class GraphTraining(TrainingConfig):
 
     Nodes without labels count as well (Feng et al. 2020).
     """
-    passes: Annotated[int, Ge(2)] = 2
+    passes: Annotated[int, Ge(2), OnlyWith("consistency")] = 2
     """Passes per step with `consistency`."""
-    temperature: PositiveFloat = 0.5
+    temperature: Annotated[PositiveFloat, OnlyWith("consistency")] = 0.5
     """With `consistency`, temperature that sharpens the passes' mean; below 1 it favours the likeliest class."""
-    confidence: Fraction = 0.0
+    confidence: Annotated[Fraction, OnlyWith("consistency")] = 0.0
     """With `consistency`, probability that the likeliest class of a node must exceed for the node to count."""
     edge_supervision: NonNegativeFloat = 0.0
     """Weight of the loss that trains attention scores to tell edges from pairs of nodes without one; 0 for none.
 
     Such as 2, with `network.kind = "supergat"` (Kim and Oh 2021).
     """
-    edge_share: Annotated[float, Gt(0), Le(1)] = 0.8
+    edge_share: Annotated[float, Gt(0), Le(1), OnlyWith("edge_supervision")] = 0.8
     """With `edge_supervision`, share of the edges that a step samples."""
-    negative_pairs: PositiveFloat = 0.5
+    negative_pairs: Annotated[PositiveFloat, OnlyWith("edge_supervision")] = 0.5
     """With `edge_supervision`, pairs of nodes without an edge that a step samples for each of its edges."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_effect("consistency", 1, ("passes", "temperature", "confidence"))
-        self._check_effect("edge_supervision", 2, ("edge_share", "negative_pairs"))
-
-    def _check_effect(self, weight: str, example: int, names: Sequence[str]) -> None:
-        """Raise a ConfigError if one of these settings is given without the loss that it belongs to."""
-        for field in fields(GraphTraining):
-            if not getattr(self, weight) and field.name in names and getattr(self, field.name) != field.default:
-                raise ConfigError(
-                    f"{self.shown(field.name)} has no effect, because {self.shown(weight)}; leave it out, or "
-                    f"set training.{weight} = {example}"
-                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A recurrent decoder over the states of any encoder: a fixed context, Bahdanau's or Luong's attention."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Int
@@ -26,10 +26,13 @@ from jumok.models.rnn.attention import (
 from jumok.models.rnn.encoder import RnnConfig
 from jumok.models.rnn.monotonic import MonotonicStep
 from jumok.models.rnn.static_state import RecurrentStaticState
-from jumok.settings import NonNegativeFloat, PositiveInt
+from jumok.settings import NonNegativeFloat, OnlyWith, PositiveInt
 
 Attention = Literal["none", "additive", "dot", "general", "concat", "location", "monotonic"]
 Reach = Literal["global", "local-m", "local-p"]
+LUONG = OnlyWith("attention", "dot", "general", "concat", "location")
+AFTER_STEP = OnlyWith("attention", "dot", "general", "concat", "location", "monotonic")
+ANY_ATTENTION = OnlyWith("attention", "additive", "dot", "general", "concat", "location", "monotonic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,23 +46,23 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     "monotonic" only moves forward in the source (Raffel).
     """
-    reach: Reach = "global"
+    reach: Annotated[Reach, LUONG] = "global"
     """Reach of Luong's attention: "global", or a window that moves by one ("local-m") or is predicted ("local-p")."""
-    half_window: PositiveInt = 10
+    half_window: Annotated[PositiveInt, OnlyWith("reach", "local-m", "local-p")] = 10
     """Half the width of the window of local attention."""
-    longest: PositiveInt = 512
+    longest: Annotated[PositiveInt, OnlyWith("attention", "location")] = 512
     """Longest source for attention "location", in tokens."""
-    input_feeding: bool = False
+    input_feeding: Annotated[bool, AFTER_STEP] = False
     """Feed the attentional state of Luong's or monotonic attention into the next step."""
-    hard: bool = False
+    hard: Annotated[bool, OnlyWith("attention", "monotonic")] = False
     """Outside training, attend only to the source token at which monotonic attention stops."""
-    noise: NonNegativeFloat = 1.0
+    noise: Annotated[NonNegativeFloat, OnlyWith("attention", "monotonic")] = 1.0
     """Standard deviation of the noise added to the scores of monotonic attention in training."""
-    coverage: bool = False
+    coverage: Annotated[bool, OnlyWith("attention", "additive")] = False
     """Give additive attention the sum of its past weights (coverage), and penalise repeated attention."""
-    coverage_weight: NonNegativeFloat = 1.0
+    coverage_weight: Annotated[NonNegativeFloat, OnlyWith("coverage", True)] = 1.0
     """Weight of the coverage loss."""
-    copy: bool = False
+    copy: Annotated[bool, ANY_ATTENTION] = False
     """Let the decoder copy source tokens; needs a shared vocabulary."""
     readout: PositiveInt | None = None
     """Size of the layer before the output; defaults to `embedding`, and is `width` with Luong's attention."""
@@ -68,7 +71,6 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_attention()
         self._check_output()
 
     @property
@@ -86,18 +88,6 @@ class RnnDecoderConfig(Tying, RnnConfig):
         """The longest source the decoder can attend to; None for no limit."""
         return self.longest if self.attention == "location" else None
 
-    def _check_attention(self) -> None:
-        if self.hard and self.attention != "monotonic":
-            raise self._not_with("hard", "attention", "it is for monotonic")
-        if self.reach != "global" and (not self.luong or self.attention == "monotonic"):
-            raise self._not_with("reach", "attention", "a window is for dot, general, concat and location")
-        if self.input_feeding and not self.luong:
-            raise self._not_with("input_feeding", "attention", "it is for dot, general, concat, location and monotonic")
-        if self.coverage and self.attention != "additive":
-            raise self._not_with("coverage", "attention", "it is for additive")
-        if self.copy and self.attention == "none":
-            raise self._not_with("copy", "attention", "what is copied is what attention looks at")
-
     def _check_output(self) -> None:
         if self.luong and self.readout not in (None, self.width):
             raise ConfigError(
@@ -108,9 +98,6 @@ class RnnDecoderConfig(Tying, RnnConfig):
                 f"{self.shown('tied')} needs an output layer as wide as {self.shown('embedding')}, but it is "
                 f'{self.output_width} wide; make them equal or set {self.section}.tied = "none"'
             )
-
-    def _not_with(self, name: str, other: str, reason: str) -> ConfigError:
-        return ConfigError(f"{self.shown(name)} cannot be combined with {self.shown(other)}: {reason}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ A table of source × vocabulary for each position makes it a decoder for letters
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -38,7 +38,7 @@ from jumok.models.encoder_decoder import (
 )
 from jumok.models.rnn.aligned import AlignedDecoderConfig
 from jumok.models.rnn.attention import WholeSource
-from jumok.settings import PositiveInt
+from jumok.settings import OnlyWith, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class HardAttentionConfig(AlignedDecoderConfig):
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
     order: Literal[0, 1] = 1
     """1 for monotonic alignments, which never move back in the source; 0 for any alignment."""
-    jumps: PositiveInt = 4
+    jumps: Annotated[PositiveInt, OnlyWith("order", 1)] = 4
     """Longest jump in the source with a learned score of its own; longer jumps share this score."""
 
 
