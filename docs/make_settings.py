@@ -25,7 +25,7 @@ def sections() -> dict[str, type]:
     for cls, half in ((TranslationRecipe, ""), (CaptionRecipe, "image "), (GraphRecipe, "graph ")):
         for name, kinds in recipe_sections(cls).items():
             for kind, config in kinds.items():
-                title = f"{half if name == 'encoder' else ''}{name}"
+                title = f"{half if name in ('encoder', 'tokenizer', 'decoding') else ''}{name}"
                 named.setdefault(f"{title}, kind = {kind}" if kind else title, config)
     return named | {MixedCorpus.section: MixedCorpus}
 

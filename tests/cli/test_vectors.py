@@ -180,7 +180,7 @@ def test_a_file_without_a_single_word_of_the_vocabulary_is_refused():
 
 
 def test_settings_that_do_not_go_together():
-    assert "encoder.freeze_vectors = true needs encoder.vectors" in refused(
+    assert "encoder.freeze_vectors = true has no effect, because encoder.vectors = " in refused(
         recipe("glove.txt", RECIPE.replace('vectors = "$HERE/vectors"', "freeze_vectors = true"))
     )
     text = RECIPE.replace("[training]", 'vectors = "$HERE/vectors"\ntied = "embeddings"\n[training]')

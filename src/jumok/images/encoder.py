@@ -17,7 +17,7 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.dropout import Dropout
 from jumok.layers.transformer import EncoderLayer
-from jumok.models.build import DECODERS, DecoderConfig
+from jumok.models.build import DECODERS, AnySourceDecoderConfig
 from jumok.models.encoder_decoder import Encoder, EncoderDecoder, Encoding
 from jumok.models.transformer.config import initialise
 from jumok.settings import Depth, FilePath, Fraction, OnlyWith, PositiveInt, Settings
@@ -227,19 +227,12 @@ EncoderConfig = GridEncoderConfig | PatchEncoderConfig
 
 
 def build_captioner(
-    encoder_config: EncoderConfig, decoder_config: DecoderConfig, *, side: int, vocabulary: int
+    encoder_config: EncoderConfig, decoder_config: AnySourceDecoderConfig, *, side: int, vocabulary: int
 ) -> EncoderDecoder:
     """A captioner of images `side` pixels high and wide; the same weights after the same torch.manual_seed.
 
     Its decoder attends to the regions of an image, row by row (Xu et al. 2015).
     """
-    if decoder_config.ties_source:
-        raise ConfigError(
-            f'decoder.tied = "{decoder_config.tied}" shares embeddings with the source, but an image has none; '
-            'set decoder.tied = "output" or "none"'
-        )
-    if decoder_config.copy:
-        raise ConfigError("decoder.copy = true copies words of the source, but an image has none; set it to false")
     if isinstance(encoder_config, GridEncoderConfig):
         encoder: ImageEncoder = GridEncoder(encoder_config, side=side)
     else:

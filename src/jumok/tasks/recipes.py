@@ -1,6 +1,6 @@
 """The recipes of the three tasks: the sections of each, and the checks of settings that depend on each other."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
@@ -8,7 +8,8 @@ from annotated_types import Ge, Gt, Le
 from jumok.data import BatchConfig, TokenizerConfig
 from jumok.data.filters import FilterConfig
 from jumok.data.sources import DataConfig
-from jumok.decoding.config import DecodingConfig
+from jumok.data.tokenizer import OneSidedTokenizer
+from jumok.decoding.config import DecodingConfig, SearchConfig
 from jumok.errors import ConfigError
 from jumok.graphs.graph import GraphConfig
 from jumok.graphs.network import GatConfig
@@ -16,11 +17,11 @@ from jumok.graphs.sampling import SamplingConfig
 from jumok.images.augment import AugmentConfig
 from jumok.images.encoder import EncoderConfig as ImageEncoderConfig
 from jumok.images.pairs import ImagesConfig
-from jumok.models.build import DecoderConfig, EncoderConfig
+from jumok.models.build import AnySourceDecoderConfig, DecoderConfig, EncoderConfig
 from jumok.models.config import TextModelConfig
-from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.models.rnn.decoder import RnnDecoderBase
 from jumok.models.transformer.decoder import TransformerDecoderConfig
-from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, OnlyWith, PositiveFloat, Settings
+from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, OnlyWith, PositiveFloat
 from jumok.training.config import Schedule, TrainingConfig
 from jumok.training.guided_alignment import GuidedAlignment, GuidedContext
 
@@ -127,12 +128,8 @@ class TranslationRecipe:
 # Captioning
 
 
-ONE_SIDE = TokenizerConfig(shared=False)
-SHORT = DecodingConfig(max_length=60)
-"""Defaults of captions where they differ from those of translations."""
-TRANSLATION_ONLY = {"model", "source_kind", "source_form", "sampling", "edits", "vectors", "max_source", "engine"}
-TRANSLATION_ONLY |= {"samples", "temperature", "top_k", "top_p", "seed", "mbr", "placeholders"}
-"""Settings of [tokenizer], [decoder] and [decoding] that have no effect on captions."""
+SHORT = SearchConfig(max_length=60)
+"""The search for captions, which are shorter than translations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,21 +150,17 @@ class CaptionRecipe:
     """Everything that decides the result of a run: images and captions, the model, how it is trained and used."""
 
     images: ImagesConfig
-    tokenizer: TokenizerConfig = ONE_SIDE
+    tokenizer: OneSidedTokenizer
     augment: AugmentConfig
     batch: BatchConfig
     encoder: ImageEncoderConfig
-    decoder: DecoderConfig
+    decoder: AnySourceDecoderConfig
     training: CaptionTraining
-    decoding: DecodingConfig = SHORT
+    decoding: SearchConfig = SHORT
 
     def __post_init__(self) -> None:
         if self.augment.flip and self.images.scenes:
             raise ConfigError("augment.flip = true would turn left into right, and the captions of scenes say which")
-        if self.decoder.kind == "transducer":
-            raise ConfigError('decoder.kind = "transducer" writes edits of a source text; set decoder.kind = "rnn"')
-        for config in (self.tokenizer, self.decoder, self.decoding):
-            check_captions(config)
         if self.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions
             check_positions(self.decoder, self.images.max_length, "images.max_length")
         if self.training.doubly_stochastic:
@@ -262,14 +255,6 @@ class GraphRecipe:
 # Checks of several recipes
 
 
-def check_captions(config: Settings) -> None:
-    """Raise a ConfigError for a setting that has no effect on captions and is not left at its default."""
-    for field in fields(config):  # type: ignore[arg-type]
-        value = getattr(config, field.name)
-        if value == "int8" or (field.name in TRANSLATION_ONLY and value != field.default):
-            raise ConfigError(f"{config.shown(field.name)} applies only to translation, not to captions; leave it out")
-
-
 def check_positions(config: TextModelConfig, longest: int, setting: str) -> None:
     """Raise a ConfigError if an encoder or decoder has fewer learnt positions than the longest text needs."""
     if config.limit is not None and config.limit <= longest:
@@ -289,9 +274,9 @@ def check_edits(tokenizer: TokenizerConfig, decoder: DecoderConfig) -> None:
         )
 
 
-def check_attention(decoder: DecoderConfig, setting: str) -> None:
+def check_attention(decoder: DecoderConfig | AnySourceDecoderConfig, setting: str) -> None:
     """Raise a ConfigError for a setting that trains attention if the decoder has none that learns."""
     if decoder.kind == "transducer":
         raise ConfigError(f"{setting} trains attention, but a transducer has no learnt attention; set it to 0")
-    if isinstance(decoder, RnnDecoderConfig) and decoder.attention == "none":
+    if isinstance(decoder, RnnDecoderBase) and decoder.attention == "none":
         raise ConfigError(f'{setting} needs a decoder with attention, but decoder.attention = "none"; set it to 0')

@@ -246,7 +246,7 @@ def settings_fixed_on_resume(recipe: Any) -> dict[str, dict[str, Any]]:
     """The settings outside [training] and [decoding] that a resumed run must share with the run before."""
     names = [field.name for field in fields(recipe) if field.name not in ("training", "decoding")]
     settings = {name: _without_paths(getattr(recipe, name)) for name in names}
-    if "tokenizer" in settings and recipe.tokenizer.model:  # which decides these
+    if "tokenizer" in settings and getattr(recipe.tokenizer, "model", None):  # which decides these
         del settings["tokenizer"]["kind"], settings["tokenizer"]["size"]
     return settings
 

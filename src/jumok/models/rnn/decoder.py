@@ -11,7 +11,7 @@ from jumok.errors import ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import split_states
-from jumok.models.config import Tied, Tying, tied_output, token_table
+from jumok.models.config import PretrainedVectors, Tied, TiedOutput, Tying, tied_output, token_table
 from jumok.models.copying import Copying, LinearDecoder, source_tokens
 from jumok.models.encoder_decoder import Encoding, Hidden, SingleHeadWeights, State, has_own_steps
 from jumok.models.rnn.attention import (
@@ -36,8 +36,8 @@ ANY_ATTENTION = OnlyWith("attention", "additive", "dot", "general", "concat", "l
 
 
 @dataclass(frozen=True, kw_only=True)
-class RnnDecoderConfig(Tying, RnnConfig):
-    """The section [decoder] of a recipe, with kind = "rnn"."""
+class RnnDecoderBase(Tying, RnnConfig):
+    """The settings of a recurrent decoder, whatever its source is."""
 
     section: ClassVar[str] = "decoder"
 
@@ -62,12 +62,10 @@ class RnnDecoderConfig(Tying, RnnConfig):
     """Give additive attention the sum of its past weights (coverage), and penalise repeated attention."""
     coverage_weight: Annotated[NonNegativeFloat, OnlyWith("coverage", True)] = 1.0
     """Weight of the coverage loss."""
-    copy: Annotated[bool, ANY_ATTENTION] = False
-    """Let the decoder copy source tokens; needs a shared vocabulary."""
     readout: PositiveInt | None = None
     """Size of the layer before the output; defaults to `embedding`, and is `width` with Luong's attention."""
-    tied: Tied = "none"
-    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
+    tied: TiedOutput = "none"
+    """Shared weights: those of the embedding and the "output" layer, or "none"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,6 +96,16 @@ class RnnDecoderConfig(Tying, RnnConfig):
                 f"{self.shown('tied')} needs an output layer as wide as {self.shown('embedding')}, but it is "
                 f'{self.output_width} wide; make them equal or set {self.section}.tied = "none"'
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnDecoderConfig(RnnDecoderBase, PretrainedVectors):
+    """The section [decoder] of a recipe for translation, with kind = "rnn"."""
+
+    copy: Annotated[bool, ANY_ATTENTION] = False
+    """Let the decoder copy source tokens; needs a shared vocabulary."""
+    tied: Tied = "none"  # type: ignore[assignment]
+    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +139,7 @@ class RnnDecoder(LinearDecoder):
 
     def __init__(
         self,
-        config: RnnDecoderConfig,
+        config: RnnDecoderBase,
         *,
         vocabulary: int,
         encoder_width: int,
@@ -206,7 +214,7 @@ class RnnDecoder(LinearDecoder):
         return Hidden(self.dropout(states), attention=layers, copied=copied, penalty=output.penalty)
 
 
-def _decoder_attention(config: RnnDecoderConfig, encoder_width: int) -> DecoderAttention:
+def _decoder_attention(config: RnnDecoderBase, encoder_width: int) -> DecoderAttention:
     if config.attention == "none":
         return FixedContext(encoder_width=encoder_width)
     if config.attention == "additive":
