@@ -159,7 +159,8 @@ def test_vectors_of_another_width_are_refused_before_anything_is_made():
 @pytest.mark.parametrize(("positions", "width"), [("added", 4), ("concatenated", 12)])
 def test_a_transformer_is_told_its_own_setting(positions, width):
     text = RECIPE.replace(f'kind = "rnn"\nwidth = 8\nembedding = {DIM}\nvectors', "width = 16\nhidden = 8\nvectors")
-    changes = [f"--set=encoder.positions={positions}", "--set=encoder.position_width=8"]
+    changes = [f"--set=encoder.positions={positions}"]
+    changes += ["--set=encoder.position_width=8"] if positions == "concatenated" else []
     assert refused(recipe("glove.txt", text), *changes).endswith(f"set encoder.width = {width}")
     well("train", "recipe.toml", "--out", "right", *changes, f"--set=encoder.width={width}", *STILL)
 
