@@ -45,7 +45,7 @@ CANDIDATES: dict[str, list[str]] = {
     "no degrees": ["network.degree_exponent=0"],
     "degree exponent 1": ["network.degree_exponent=1"],
     "no moving average": ["training.ema=0"],
-    "one hop": ["network.hops=[]"],
+    "one hop": ["network.hops=[]", "network.teleport=0.1"],
     "8 hops": ["network.hops=[8]", "network.teleport=0.1"],
     "4 heads": ["network.output_heads=4"],
     "GATv2": ["network.kind=gatv2"],

@@ -12,7 +12,7 @@ from typing import Any
 
 from jumok.data.sources import MixedCorpus
 from jumok.recipe import sections as recipe_sections
-from jumok.settings import Settings, field_types, limit_words, to_toml
+from jumok.settings import Settings, field_types, limit_words, only_with, to_toml
 from jumok.tasks.recipes import CaptionRecipe, GraphRecipe, TranslationRecipe
 
 PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "fine_tuning.md", "graphs.md", "captions.md"))
@@ -25,7 +25,7 @@ def sections() -> dict[str, type]:
     for cls, half in ((TranslationRecipe, ""), (CaptionRecipe, "image "), (GraphRecipe, "graph ")):
         for name, kinds in recipe_sections(cls).items():
             for kind, config in kinds.items():
-                title = f"{half if name == 'encoder' else ''}{name}"
+                title = f"{half if name in ('encoder', 'tokenizer', 'decoding') else ''}{name}"
                 named.setdefault(f"{title}, kind = {kind}" if kind else title, config)
     return named | {MixedCorpus.section: MixedCorpus}
 
@@ -37,14 +37,18 @@ def with_settings(page: str) -> str:
 
 
 def table(cls: Any) -> str:
-    """One row per setting: name, default, limits and docstring."""
+    """One row per setting: name, default, limits, the other setting that it needs, and docstring."""
     texts = {name: text for parent in reversed(cls.__mro__) for name, text in docstrings(parent)}
     types = field_types(cls)
+    defaults = {field.name: field.default for field in fields(cls)}
     rows = ["| setting | default | limits | |", "|---|---|---|---|"]
     for field in fields(cls):
+        limits = limit_words(types[field.name])
+        if needed := only_with(types[field.name]):
+            limits += f"{'; ' if limits else ''}only with {needed.words(f'`{needed.name}`', defaults[needed.name])}"
         default = "none" if field.default is None else "" if field.default is MISSING else f"`{to_toml(field.default)}`"
         text = texts[field.name].replace("|", r"\|")
-        rows.append(f"| `{field.name}` | {default} | {limit_words(types[field.name])} | {text} |")
+        rows.append(f"| `{field.name}` | {default} | {limits} | {text} |")
     return "\n".join(rows) + "\n"
 
 

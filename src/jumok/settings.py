@@ -67,10 +67,35 @@ FilePath = Annotated[str, IsPath()]
 """In a recipe, $NAME and ~ are expanded in it; it may change before a resume."""
 
 
-class Settings:
-    """Base of the config dataclasses: checks the type and the limits of every field.
+class OnlyWith:
+    """Marks a setting that has an effect only with some values of another one in its section.
 
-    A class that also compares fields with each other overrides `__post_init__` and calls this one first.
+        half_window: Annotated[PositiveInt, OnlyWith("reach", "local-m", "local-p")] = 10
+        top_k: Annotated[NonNegativeInt, OnlyWith("samples")] = 0
+
+    Without values, the other one must be set: a number above 0, or a text or list that is not empty.
+    """
+
+    def __init__(self, name: str, *values: Any) -> None:
+        self.name, self.values = name, values
+
+    def allows(self, value: Any) -> bool:
+        """Whether the setting has an effect with this value of the other one."""
+        return value in self.values if self.values else bool(value)
+
+    def words(self, other: str, default: Any) -> str:
+        """The other setting, written as `other`, with the values it must have; `default` is its default."""
+        if not self.values:
+            return f"{other} above 0" if isinstance(default, int | float) else other
+        *first, last = map(to_toml, self.values)
+        return f"{other} = {', '.join(first)} or {last}" if first else f"{other} = {last}"
+
+
+class Settings:
+    """Base of the config dataclasses: checks the type, the limits and the effect of every field.
+
+    A value that differs from the default of its field must have an effect. A class that also compares fields with each
+    other overrides `__post_init__` and calls this one first.
     """
 
     section: ClassVar[str] = ""
@@ -81,16 +106,49 @@ class Settings:
             place = f"{self.section}.{name}" if self.section else name
             # A list becomes a tuple, and a number of NumPy one of Python.
             object.__setattr__(self, name, _checked_value(getattr(self, name), hint, place))
+        for name, needed in without_effect(type(self), vars(self)).items():
+            other = needed.words(f"{self.section}.{needed.name}", getattr(self, needed.name))
+            raise ConfigError(
+                f"{self.shown(name)} has no effect, because {self.shown(needed.name)}; leave it out, or set {other}"
+            )
 
     def shown(self, name: str) -> str:
         """The setting as a recipe writes it, for messages: `encoder.width = 256`."""
         return f"{self.section}.{name} = {to_toml(getattr(self, name))}"
 
 
+Section = TypeVar("Section", bound=Settings)
+
+
 def field_types(cls: type) -> dict[str, Any]:
     """The annotation of every field of a config dataclass, with its limits."""
     hints = get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def only_with(hint: Any) -> OnlyWith | None:
+    """The other setting without which a field of this annotation has no effect."""
+    return next((marker for marker in getattr(hint, "__metadata__", ()) if isinstance(marker, OnlyWith)), None)
+
+
+def without_effect(cls: type, values: Mapping[str, Any]) -> dict[str, OnlyWith]:
+    """The settings that differ from their defaults and have no effect beside the others, with what each needs."""
+    defaults = {field.name: field.default for field in fields(cls)}
+    values = {**defaults, **values}
+    needs = {name: needed for name, hint in field_types(cls).items() if (needed := only_with(hint))}
+    return {
+        name: needed
+        for name, needed in needs.items()
+        if values[name] != defaults[name] and not needed.allows(values[needed.name])
+    }
+
+
+def inherit(cls: type, changes: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings from before with changes, less those that lose their effect by the changes."""
+    settings = {**before, **changes}
+    while lost := without_effect(cls, settings).keys() - changes.keys():
+        settings = {name: value for name, value in settings.items() if name not in lost}
+    return settings
 
 
 class Limit(NamedTuple):
@@ -176,7 +234,12 @@ def _whole_numbers(value: Any) -> Iterator[int]:
             yield from _whole_numbers(part)
 
 
-Section = TypeVar("Section", bound=Settings)
+def changed(config: Section, **changes: Any) -> Section:
+    """The settings with changes; those that lose their effect by the changes return to their defaults.
+
+    `dataclasses.replace` refuses these.
+    """
+    return type(config)(**inherit(type(config), changes, vars(config)))
 
 
 def read_section(cls: type[Section], table: Mapping[str, Any], where: str) -> Section:

@@ -1,7 +1,7 @@
 """Limits of settings: declared at the field, checked in one place, for recipes and for Python alike."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import pytest
 from annotated_types import Ge, Gt, Le
@@ -9,7 +9,17 @@ from annotated_types import Ge, Gt, Le
 from docs.make_settings import sections
 from jumok.data.normalise import Normaliser
 from jumok.errors import ConfigError
-from jumok.settings import Fraction, PositiveInt, Settings, field_types, limits_of, read_section
+from jumok.settings import (
+    Fraction,
+    OnlyWith,
+    PositiveInt,
+    Settings,
+    changed,
+    field_types,
+    limits_of,
+    only_with,
+    read_section,
+)
 from support.refusals import refuses
 
 
@@ -29,6 +39,12 @@ class ExampleConfig(Settings):
     norm: Literal["pre", "post"] = "pre"
     name: str = ""
     copy: bool = False
+    copies: Annotated[PositiveInt, OnlyWith("copy", True)] = 1
+    warmth: Annotated[float, Gt(0), OnlyWith("rate")] = 1.0
+    suffix: Annotated[str, OnlyWith("name")] = ""
+    after: Annotated[bool, OnlyWith("norm", "post")] = False
+    twice: Annotated[bool, OnlyWith("after", True)] = False
+    margin: Annotated[float, OnlyWith("column", 2, 3, "last")] = 0.0
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,66 @@ def test_every_declared_limit_is_enforced_and_names_its_setting(cls):
     for name in LIMITED[cls]:
         with refuses(ConfigError, f"{cls.section}.{name} = -6"):
             cls(**{name: -6})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"copies": 2},
+            "copies = 2 has no effect, because example.copy = false; leave it out, or set example.copy = true",
+        ),
+        (
+            {"warmth": 2, "rate": 0},
+            "warmth = 2.0 has no effect, because example.rate = 0.0; leave it out, or set example.rate above 0",
+        ),
+        ({"suffix": "b"}, 'suffix = "b" has no effect, because example.name = ""; leave it out, or set example.name'),
+        (
+            {"after": True},
+            'after = true has no effect, because example.norm = "pre"; leave it out, or set example.norm = "post"',
+        ),
+        (
+            {"margin": 0.5},
+            "margin = 0.5 has no effect, because example.column = 1; leave it out, or set example.column = 2, 3 or "
+            '"last"',
+        ),
+    ],
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
+)
+def test_a_setting_without_effect_is_refused_with_what_to_change(given, message):
+    for make in (lambda: ExampleConfig(**given), lambda: read_section(ExampleConfig, given, "example")):
+        with pytest.raises(ConfigError) as refused:
+            make()
+        assert str(refused.value) == f"example.{message}"
+
+
+def test_a_setting_with_an_effect_or_at_its_default_is_taken():
+    ExampleConfig(copy=True, copies=2, rate=0.5, warmth=2, name="a", suffix="b", norm="post", after=True, column=3)
+    ExampleConfig(copy=False, copies=1, rate=0, warmth=1, name="", suffix="", norm="pre", after=False, twice=False)
+
+
+def test_what_a_change_leaves_without_effect_returns_to_its_default():
+    before = ExampleConfig(norm="post", after=True, twice=True, name="a", suffix="b", width=3)
+    assert changed(before, norm="pre") == ExampleConfig(name="a", suffix="b", width=3)
+    with refuses(ConfigError, 'example.after = true has no effect, because example.norm = "pre"'):
+        changed(before, norm="pre", after=True)
+
+
+CONDITIONAL = {
+    (cls, name): needed
+    for cls in sections().values()
+    for name, hint in field_types(cls).items()
+    if (needed := only_with(hint))
+}
+
+
+@pytest.mark.parametrize(("cls", "name"), CONDITIONAL, ids=lambda part: getattr(part, "__name__", part))
+def test_a_setting_that_needs_another_one_names_values_that_this_one_takes(cls, name):
+    needed = CONDITIONAL[cls, name]
+    for value in needed.values:
+        hint = field_types(cls)[needed.name]
+        assert value in {*get_args(hint), *get_args(next(iter(get_args(hint)), None)), True}
+    assert needed.values or needed.name in field_types(cls)
 
 
 def test_settings_without_a_section_are_named_alone():

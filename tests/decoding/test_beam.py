@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jumok.decoding import BeamTree, DecodingConfig, beam_search
 from jumok.decoding.beam import nodes_of, repeats_ngram
 from jumok.decoding.config import with_settings
+from jumok.errors import ConfigError
 from jumok.layers import KeyValueCache
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.models.encoder_decoder import Encoding
@@ -174,3 +175,11 @@ def test_a_setting_of_none_stays_as_it_was_saved():
     saved = DecodingConfig(beam=3)
     assert with_settings(saved, 1, beam=None, no_repeat=2) == DecodingConfig(beam=3, no_repeat=2)
     assert with_settings(saved, 4, beam=None).beam == 4  # as many are asked for
+
+
+def test_settings_of_sampling_that_were_saved_do_not_stand_in_the_way_of_beam_search():
+    saved = DecodingConfig(samples=5, temperature=0.7, top_k=9, seed=3, length_penalty=0.5)
+    assert with_settings(saved, 1, samples=0, beam=4) == DecodingConfig(beam=4, length_penalty=0.5)
+    assert with_settings(saved, 1, temperature=0.5).temperature == 0.5
+    with pytest.raises(ConfigError, match=r"decoding.temperature = 0.5 has no effect, because decoding.samples = 0"):
+        with_settings(saved, 1, samples=0, temperature=0.5)

@@ -23,6 +23,7 @@ from jumok.models import (
     TransformerEncoderConfig,
     build_model,
 )
+from jumok.settings import inherit
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
 VOCABULARY = 11
@@ -46,8 +47,9 @@ def sharper(model):
 
 def transformer(seed=0, **settings):
     torch.manual_seed(seed)
-    sizes = {"width": 16, "heads": 2, "hidden": 24, "layers": 2, "position_width": 4} | settings
-    copy = sizes.pop("copy", False)
+    copy = settings.pop("copy", False)
+    sizes = {"width": 16, "heads": 2, "hidden": 24, "layers": 2, "position_width": 4}
+    sizes = inherit(TransformerEncoderConfig, settings, sizes)
     configs = TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes, copy=copy, tied="none")
     vocabularies = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": copy}
     return sharper(build_model(*configs, **vocabularies))

@@ -149,7 +149,7 @@ def test_an_interrupted_run_with_supervised_edges_goes_on_to_the_same_bits(tmp_p
         (
             {"training": {"edge_share": 0.5}},
             r"training.edge_share = 0.5 has no effect, because training.edge_supervision = 0.0; leave it out, or set "
-            r"training.edge_supervision = 2",
+            r"training.edge_supervision above 0",
         ),
         (
             {"training": {"edge_supervision": 2.0}, "sampling": {"fanout": [5, 5]}},

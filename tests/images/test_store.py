@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 
 from jumok.data.batches import BatchConfig
-from jumok.data.tokenizer import TokenizerConfig
+from jumok.data.tokenizer import OneSidedTokenizer
 from jumok.images.augment import AugmentConfig
 from jumok.images.files import ImageFolder
 from jumok.images.pairs import ImagesConfig, read_split
 from jumok.images.store import ImageBatches, prepare_images
 
-WORDS = TokenizerConfig(kind="word", size=50, shared=False)
+WORDS = OneSidedTokenizer(kind="word", size=50)
 ROWS = [
     (split, f"{split}-{number}.png", f"a thing of kind {number} seen {time}")
     for split, count in (("train", 6), ("dev", 2), ("test", 2))
@@ -162,7 +162,7 @@ def test_korean_names_that_a_mac_wrote_in_letters_are_found_in_a_folder_and_a_zi
 
 def test_a_vocabulary_that_knows_little_of_the_captions_is_told(files):
     said = []
-    prepare_images(files / "data", config(files), TokenizerConfig(kind="word", size=6, shared=False), say=said.append)
+    prepare_images(files / "data", config(files), OneSidedTokenizer(kind="word", size=6), say=said.append)
     (line,) = [line for line in said if "unknown" in line]
     assert line.startswith("about 71% of the tokens of the captions are unknown to the vocabulary")  # 5 of 7
     assert line.endswith('raise tokenizer.size = 6, or set tokenizer.kind = "unigram"')

@@ -7,6 +7,7 @@ import torch
 
 from jumok.models import EncoderDecoder, Encoding, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerState
+from jumok.settings import inherit
 
 POSITIONS = ("added", "concatenated", "learned", "rotary")
 SIZES = {"width": 12, "heads": 3, "hidden": 20, "longest": 11, "position_width": 4}
@@ -15,9 +16,10 @@ VOCABULARY = 17
 
 def small_model(*, tied: str = "none", shared: bool = False, encoder=None, decoder=None, **both) -> EncoderDecoder:
     torch.manual_seed(0)
+    encoder, decoder = {"layers": 2} | both | (encoder or {}), {"layers": 2, "tied": tied} | both | (decoder or {})
     model = build_model(
-        TransformerEncoderConfig(**(SIZES | {"layers": 2} | both | (encoder or {}))),
-        TransformerDecoderConfig(**(SIZES | {"layers": 2, "tied": tied} | both | (decoder or {}))),
+        TransformerEncoderConfig(**inherit(TransformerEncoderConfig, encoder, SIZES)),
+        TransformerDecoderConfig(**inherit(TransformerDecoderConfig, decoder, SIZES)),
         source_vocabulary=VOCABULARY if shared else 13,
         target_vocabulary=VOCABULARY,
         shared_vocabulary=shared,
@@ -223,7 +225,8 @@ def test_logits_of_chosen_places_are_those_of_the_whole(batch):
 
 def test_a_decoder_takes_the_states_of_any_encoder_whatever_their_width():
     torch.manual_seed(2)
-    decoder = TransformerDecoder(TransformerDecoderConfig(**SIZES), vocabulary=VOCABULARY, encoder_width=5).eval()
+    config = TransformerDecoderConfig(width=12, heads=3, hidden=20)
+    decoder = TransformerDecoder(config, vocabulary=VOCABULARY, encoder_width=5).eval()
     states, visible = torch.randn(2, 9, 5), torch.ones(2, 9, dtype=torch.bool)
     prediction = decoder(Encoding(states, visible, states.mean(1)), torch.zeros(2, 4, dtype=torch.long))
     assert prediction.logits.shape == (2, 4, VOCABULARY)

@@ -6,6 +6,7 @@ import torch
 
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from jumok.settings import inherit
 
 VOCABULARY, WIDTH, ENCODER_WIDTH = 9, 6, 7
 LENGTHS = torch.tensor([6, 3, 1])
@@ -44,9 +45,8 @@ def decoder(**settings) -> RnnDecoder:
     """A small one with weights large enough to matter."""
     torch.manual_seed(0)
     sizes = {"width": WIDTH, "embedding": 5, "dropout": 0.0, "half_window": 2, "longest": 20, "noise": 0.0}
-    made = RnnDecoder(
-        RnnDecoderConfig(**(sizes | settings)), vocabulary=VOCABULARY, encoder_width=encoder_width(settings)
-    )
+    config = RnnDecoderConfig(**inherit(RnnDecoderConfig, settings, sizes))
+    made = RnnDecoder(config, vocabulary=VOCABULARY, encoder_width=encoder_width(settings))
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return made.double()

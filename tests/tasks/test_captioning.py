@@ -1,6 +1,7 @@
 """Captioners from the command line: train, resume, caption, evaluate, inspect."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,12 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.errors import DataError
+from jumok.data import TokenizerConfig
+from jumok.decoding import DecodingConfig
+from jumok.errors import ConfigError, DataError
 from jumok.images.encoder import GridEncoderConfig
 from jumok.images.scenes import scene
+from jumok.models import RnnDecoderConfig
 from jumok.tasks import CAPTIONING, load_trained
 from support.commands import jumok, well, write
 
@@ -276,3 +280,19 @@ def test_what_is_no_captioner_is_said_to_be_none(model, pictures, reverser, tmp_
         done = jumok(*arguments)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
         assert f"{reverser} does not hold a model that captions images: its recipe has the section [data]" in done.err
+
+
+def test_a_captioner_saved_with_settings_of_translation_loads_if_they_have_their_defaults(model, tmp_path):
+    trained = CAPTIONING.load(model, device="cpu").trained
+    sections = {
+        "tokenizer": TokenizerConfig(size=60, shared=False),
+        "decoder": RnnDecoderConfig(width=16, embedding=8),
+        "decoding": DecodingConfig(beam=2, max_length=20),
+    }
+    CAPTIONING.save(tmp_path, trained._replace(recipe=replace(trained.recipe, **sections)))
+    assert "max_source = 0" in (tmp_path / "recipe.toml").read_text(encoding="utf-8")
+    assert CAPTIONING.load(tmp_path, device="cpu").trained.recipe == trained.recipe
+    sections["decoding"] = DecodingConfig(samples=3)
+    CAPTIONING.save(tmp_path, trained._replace(recipe=replace(trained.recipe, **sections)))
+    with pytest.raises(ConfigError, match=r"recipe.toml: decoding.samples is not a setting"):
+        CAPTIONING.load(tmp_path, device="cpu")

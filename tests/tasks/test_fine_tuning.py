@@ -11,6 +11,7 @@ from jumok.errors import ConfigError, DataError, ModelError
 from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.models.weights import read_tensors, weights_of
 from jumok.tasks import TRANSLATION
+from jumok.tasks.fine_tuning import with_start
 
 
 def recipe(tmp_path: Path, **training: Any) -> dict[str, Any]:
@@ -179,6 +180,14 @@ def test_decoding_settings_of_the_model_to_start_from_are_kept_unless_the_recipe
     tables = recipe(tmp_path, start_from=str(first.folder)) | {"decoding": {"max_length": 30}}
     further = jumok.train(tables, out=tmp_path / "other", device="cpu")
     assert (further.model.decoding.beam, further.model.decoding.max_length) == (3, 30)
+
+
+def test_a_recipe_for_beam_search_may_start_from_a_model_that_samples() -> None:
+    started = {"kind": "rnn"}
+    saved = {"beam": 3, "samples": 5, "temperature": 0.7, "seed": 4}
+    tables = {"training": {"start_from": "runs/one"}, "decoding": {"samples": 0}}
+    start = {"tokenizer": {"kind": "char"}, "encoder": started, "decoder": started, "decoding": saved}
+    assert with_start(tables, lambda folder: start)["decoding"] == {"beam": 3, "samples": 0}
 
 
 def test_a_folder_to_start_from_must_hold_a_model(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def test_neighbourhoods_of_everything_give_the_loss_and_gradients_of_the_whole_g
     graph = stored(tmp_path, nodes=50, edges=110)
     config = replace(NETWORK, layers=layers, kind=kind, dropout=0.0, attention_dropout=0.0, value_dropout=0.0)
     found = []
-    for fanout in ((), (ALL,) * layers):
+    for sampling in (SamplingConfig(), SamplingConfig(fanout=(ALL,) * layers, batch=7)):
         model = network_of(graph, config)
-        batches = GraphBatches(graph, graph.train, SamplingConfig(fanout=fanout, batch=7), layers=layers)
+        batches = GraphBatches(graph, graph.train, sampling, layers=layers)
         losses = [
             NodeClassificationTask().loss(model, batches.batch(0, step), CPU, GraphTraining(label_smoothing=0.1)).total
             for step in range(batches.steps(0))
@@ -189,7 +189,7 @@ def test_memory_that_does_not_suffice_is_said_with_what_to_set(tmp_path):
 @pytest.mark.parametrize("name", ["fanout", "evaluation_fanout"])
 def test_a_fanout_has_one_number_for_each_layer(name):
     with pytest.raises(ConfigError, match=rf"sampling.{name} = \[5\] has 1 numbers, but network.layers = 2"):
-        make_recipe({"graph": {"built_in": "planted"}, "sampling": {name: [5]}})
+        make_recipe({"graph": {"built_in": "planted"}, "sampling": {"fanout": [5, 5], name: [5]}})
 
 
 def test_neighbours_are_not_sampled_where_graphs_are_classified():

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt64
 
 from jumok.data.pairs import Pair
 from jumok.errors import ConfigError
-from jumok.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Settings
+from jumok.settings import NonNegativeFloat, NonNegativeInt, OnlyWith, PositiveInt, Settings
 
 RULES = ("empty", "duplicate", "too short", "too long", "ratio")
 
@@ -27,7 +27,7 @@ class FilterConfig(Settings):
     """Maximum number of tokens on each side."""
     max_ratio: NonNegativeFloat = 0.0
     """Maximum ratio of the longer side to the shorter side; 0 allows any ratio."""
-    ratio_from: NonNegativeInt = 10
+    ratio_from: Annotated[NonNegativeInt, OnlyWith("max_ratio")] = 10
     """Apply `max_ratio` only to pairs whose longer side has at least this many tokens."""
     duplicates: bool = True
     """Drop exact duplicates (takes about 70 bytes of memory per pair during preparation)."""

@@ -27,7 +27,7 @@ from jumok.data.pairs import Pair
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import UNK
 from jumok.data.tokenise import MOST_WORDS, Chunk, TokenisedChunk, tokenise_chunks, tokenised
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.data.tokenizer import OneSidedTokenizer, Tokenizer, TokenizerConfig
 from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, atomic_write
@@ -219,7 +219,7 @@ def _kept_input(folder: Path, data: DataConfig) -> DataConfig:
 
 
 def unknown_message(
-    dataset: Dataset, side: int, name: str, tokenizer: Tokenizer, config: TokenizerConfig | None
+    dataset: Dataset, side: int, name: str, tokenizer: Tokenizer, config: OneSidedTokenizer | None
 ) -> str:
     """A notice about many unknown tokens on a side of a dataset, with the setting to raise; "" if there are few.
 
@@ -246,7 +246,7 @@ def unknown_share(dataset: Dataset, side: int) -> float:
     return unknown / max(tokens, 1)
 
 
-def _vocabulary_setting(tokenizer: Tokenizer, config: TokenizerConfig) -> str:
+def _vocabulary_setting(tokenizer: Tokenizer, config: OneSidedTokenizer) -> str:
     """The setting that kept tokens out of the vocabulary."""
     if tokenizer.kind in ("char", "word") and tokenizer.size >= config.size:
         pieces = ', or set tokenizer.kind = "unigram"' if tokenizer.kind == "word" else ""

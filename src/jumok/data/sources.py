@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from jumok.data.pairs import Columns, Corpus, Pair, Split, parts_of, read_dataset, read_pairs
 from jumok.data.symbols import SYMBOL, symbols_in
@@ -12,7 +12,7 @@ from jumok.data.tokenizer import LEADING_TAG, Symbols
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, display_name, shards
-from jumok.settings import FilePath, PositiveFloat, PositiveInt, Settings, to_toml
+from jumok.settings import FilePath, OnlyWith, PositiveFloat, PositiveInt, Settings
 
 LinkedPair = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
@@ -82,7 +82,7 @@ class ParallelText(Settings):
     """Columns of source and target in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys. A side
     may join several: [[3, 1], 2].
     """
-    features: tuple[int | str, ...] = ()
+    features: Annotated[tuple[int | str, ...], OnlyWith("pairs")] = ()
     """Columns of `pairs` whose cells, such as "V;PST", are features: each becomes one symbol, <V> <PST>."""
 
 
@@ -102,7 +102,7 @@ class MixedCorpus(ParallelText, MixtureShare):
 
     section: ClassVar[str] = "data.mix"
 
-    only: tuple[int, str] | None = None
+    only: Annotated[tuple[int, str] | None, OnlyWith("pairs")] = None
     """Use only the TSV rows with this text in this column, counted from 1: [2, "kor"]."""
     tag: str = ""
     """Tag in front of every source text, such as "<medical>": one token, whatever the tokenizer."""
@@ -137,21 +137,21 @@ class DataConfig(ParallelText):
     """Tag in front of every source text, such as "<medical>": one token, whatever the tokenizer."""
     mix: tuple[MixedCorpus, ...] = ()
     """Several corpora instead, mixed by their weights: each is a table [[data.mix]]."""
-    only: tuple[int, str] | None = None
+    only: Annotated[tuple[int, str] | None, OnlyWith("pairs")] = None
     """Use only the TSV rows with this text in this column, counted from 1: [2, "kor"]."""
     dataset: FilePath = ""
     """A Hugging Face dataset instead of files (needs the extra `datasets`); `columns` names its keys."""
-    train_split: str = "train"
+    train_split: Annotated[str, OnlyWith("dataset")] = "train"
     """Split of the dataset to train on."""
-    valid_split: str = "validation"
+    valid_split: Annotated[str, OnlyWith("dataset")] = "validation"
     """Split of the dataset to validate on; "" holds out pairs of `train_split`."""
     corpus: Corpus | Literal[""] = ""
     """A built-in corpus instead of files: "cldr", "phrases", "dates" or "reverse"."""
-    locales: tuple[str, str] = ("en", "ko")
+    locales: Annotated[tuple[str, str], OnlyWith("corpus")] = ("en", "ko")
     """Languages of the built-in corpus, source and target."""
-    size: PositiveInt = 50_000
+    size: Annotated[PositiveInt, OnlyWith("corpus")] = 50_000
     """Number of training pairs of the built-in corpus."""
-    longest: PositiveInt = 12
+    longest: Annotated[PositiveInt, OnlyWith("corpus", "reverse")] = 12
     """Maximum number of digits in a line of the "reverse" corpus."""
     imported: str = ""
     """Name of the model of another toolkit that this one was imported from; there are no training data."""
@@ -179,10 +179,6 @@ class DataConfig(ParallelText):
                 )
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
-        if self.only and not self.pairs:
-            raise ConfigError(f"{self.shown('only')} applies only to a TSV file in data.pairs, which is not set")
-        if not self.corpus:
-            self._check_built_in()
         if self.files().count(STDIN) > 1:
             raise ConfigError('only one file can be "-", standard input; name the others')
         if not self.joined or len(set(self.joined)) < len(self.joined):
@@ -191,20 +187,9 @@ class DataConfig(ParallelText):
             raise ConfigError(f'{self.shown("tag")} must be one word in angle brackets, such as "<medical>"')
         if len({type(part) for column in self.columns or () for part in parts_of(column)}) > 1:
             raise ConfigError(f"data.columns = {list(self.columns or ())!r} must be all numbers or all names")
-        if self.features and not self.pairs:
-            raise ConfigError(f"{self.shown('features')} applies only to columns of data.pairs, which is not set")
-
-    def _check_built_in(self) -> None:
-        """Refuse settings of the built-in corpora, which would have no effect."""
-        for field in fields(self):
-            if field.name in ("locales", "size", "longest") and getattr(self, field.name) != field.default:
-                raise ConfigError(
-                    f"{self.shown(field.name)} applies only to the built-in corpora; leave it out, or set it to its "
-                    f"default, {to_toml(field.default)}"
-                )
 
     def _check_mix(self) -> None:
-        own = ("valid_source", "valid_pairs", "alignments", "columns", "features", "only", "tag")
+        own = ("valid_source", "valid_pairs", "alignments", "columns", "tag")
         if wrong := [key for key in own if getattr(self, key)]:
             raise ConfigError(f"data.{wrong[0]} is set beside data.mix; set it in each [[data.mix]]")
         if STDIN in self.files():

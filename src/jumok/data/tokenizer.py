@@ -57,8 +57,8 @@ UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no t
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerConfig(Settings):
-    """How text is split into tokens."""
+class OneSidedTokenizer(Settings):
+    """How text is split into tokens, where only the target is text."""
 
     section: ClassVar[str] = "tokenizer"
 
@@ -66,27 +66,14 @@ class TokenizerConfig(Settings):
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Maximum size of the vocabulary, including the four special tokens; a small text gives fewer."""
-    model: FilePath = ""
-    """SentencePiece model (unigram or BPE) for both sides, instead of learning a vocabulary. It determines kind, size
-    and normalisation.
-    """
-    source_kind: TokenizerKind | None = None
-    """Kind of tokenizer of the source alone; defaults to `kind`."""
-    target_kind: TokenizerKind | None = None
-    """Kind of tokenizer of the target alone; defaults to `kind`."""
-    shared: bool = True
-    """One vocabulary for both sides; false trains one for each."""
     coverage: Annotated[float, Ge(0.98), Le(1)] = 1.0
     """Character coverage; below 1, the rarest characters become unknown (or bytes)."""
     byte_fallback: bool = False
     """Encode unknown characters as UTF-8 bytes (256 more pieces), so that nothing is unknown."""
-    sampling: NonNegativeFloat = 0.0
-    """Subword regularisation while training, 0 for none. With "bpe" the share of merges to skip (BPE-dropout, usually
-    0.1); with "unigram" the sampling temperature (usually 5)."""
-    source_form: Form = "nfc"
-    """Unicode normalisation of the source: "nfc", "nfkc", "nfd", "jamo" (Hangul as letters) or "none"."""
     target_form: Form = "nfc"
-    """Unicode normalisation of the target; outputs are composed to syllables again."""
+    """Unicode normalisation: "nfc", "nfkc", "nfd", "jamo" (Hangul as letters) or "none"; outputs are composed to
+    syllables again.
+    """
     spaces: Spaces = "collapse"
     """"collapse" leaves one space between words; "keep" leaves spaces unchanged."""
     lowercase: bool = False
@@ -97,6 +84,67 @@ class TokenizerConfig(Settings):
     """Strings that are always a single token, such as ["%s", "<b>"]; needs a subword tokenizer."""
     sentences: PositiveInt = 1_000_000
     """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.byte_fallback and self.size < SPECIALS + 1 + 256:
+            raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
+        if self.byte_fallback and "word" in self.kinds:
+            raise ConfigError(
+                'tokenizer.byte_fallback = true works with tokenizer.kind = "unigram", "bpe" or "char", not "word"'
+            )
+        if self.spaces == "keep" and "word" in self.kinds:
+            raise ConfigError(
+                'tokenizer.spaces = "keep" works with tokenizer.kind = "unigram", "bpe" or "char", not "word"'
+            )
+        self._check_subwords("unsplit")
+        if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
+            raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
+
+    def _check_subwords(self, name: str) -> None:
+        """Refuse a setting of subwords with a tokenizer of letters or words."""
+        if getattr(self, name) and (other := self.kinds - {"unigram", "bpe"}):
+            raise ConfigError(f"tokenizer.{name} needs tokenizer.kind unigram or bpe, not {min(other)}")
+
+    @property
+    def kinds(self) -> set[TokenizerKind]:
+        """The kinds of tokenizer of both sides."""
+        return {self.kind_of("source"), self.kind_of("target")}
+
+    def kind_of(self, side: Side) -> TokenizerKind:
+        """The kind of tokenizer of this side."""
+        return self.kind
+
+    def normaliser(self, side: Side) -> Normaliser:
+        """The normalisation of a text of this side."""
+        return Normaliser(form=self.target_form, spaces=self.spaces, lowercase=self.lowercase)
+
+    def text_name(self, side: Side) -> str:
+        """What messages call the text that the vocabulary of this side is learned from."""
+        return "training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig(OneSidedTokenizer):
+    """How the texts of both sides are split into tokens."""
+
+    model: FilePath = ""
+    """SentencePiece model (unigram or BPE) for both sides, instead of learning a vocabulary. It determines kind, size
+    and normalisation.
+    """
+    source_kind: TokenizerKind | None = None
+    """Kind of tokenizer of the source alone; defaults to `kind`."""
+    target_kind: TokenizerKind | None = None
+    """Kind of tokenizer of the target alone; defaults to `kind`."""
+    shared: bool = True
+    """One vocabulary for both sides; false trains one for each."""
+    sampling: NonNegativeFloat = 0.0
+    """Subword regularisation while training, 0 for none. With "bpe" the share of merges to skip (BPE-dropout, usually
+    0.1); with "unigram" the sampling temperature (usually 5)."""
+    source_form: Form = "nfc"
+    """Unicode normalisation of the source: "nfc", "nfkc", "nfd", "jamo" (Hangul as letters) or "none"."""
+    target_form: Form = "nfc"
+    """Unicode normalisation of the target; outputs are composed to syllables again."""
     edits: bool = False
     """Represent targets as edits of their sources (delete, insert, substitute); needed by decoder.kind = "transducer".
     """
@@ -105,30 +153,15 @@ class TokenizerConfig(Settings):
         super().__post_init__()
         if self.model:
             self._check_own_model()
-        if self.byte_fallback and self.size < SPECIALS + 1 + 256:
-            raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
-        kinds = {self.kind_of("source"), self.kind_of("target")}
-        if self.byte_fallback and "word" in kinds:
-            raise ConfigError(
-                'tokenizer.byte_fallback = true works with tokenizer.kind = "unigram", "bpe" or "char", not "word"'
-            )
-        if self.spaces == "keep" and "word" in kinds:
-            raise ConfigError(
-                'tokenizer.spaces = "keep" works with tokenizer.kind = "unigram", "bpe" or "char", not "word"'
-            )
-        if "bpe" in kinds and self.sampling >= 1:
+        if "bpe" in self.kinds and self.sampling >= 1:
             raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
-        for name in ("sampling", "unsplit"):
-            if getattr(self, name) and (other := kinds - {"unigram", "bpe"}):
-                raise ConfigError(f"tokenizer.{name} needs tokenizer.kind unigram or bpe, not {min(other)}")
+        self._check_subwords("sampling")
         if self.edits and self.sampling:
             raise ConfigError(
                 f"{self.shown('sampling')} cannot be combined with tokenizer.edits = true; set "
                 "tokenizer.sampling = 0 or tokenizer.edits = false"
             )
-        if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
-            raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
-        if self.shared and len(kinds) > 1:
+        if self.shared and len(self.kinds) > 1:
             raise ConfigError(
                 f'the source has a "{self.kind_of("source")}" tokenizer and the target "{self.kind_of("target")}", '
                 "which needs tokenizer.shared = false"
@@ -153,6 +186,10 @@ class TokenizerConfig(Settings):
         """The normalisation of a text of this side."""
         form = self.source_form if side == "source" else self.target_form
         return Normaliser(form=form, spaces=self.spaces, lowercase=self.lowercase)
+
+    def text_name(self, side: Side) -> str:
+        """What messages call the text that the vocabulary of this side is learned from."""
+        return "training" if self.shared else side
 
 
 class Symbols(NamedTuple):
@@ -211,7 +248,7 @@ class Tokenizer:
     def train(
         cls,
         sentences: Iterable[str],
-        config: TokenizerConfig,
+        config: OneSidedTokenizer,
         *,
         side: Side = "source",
         symbols: Symbols = NO_SYMBOLS,
@@ -233,7 +270,7 @@ class Tokenizer:
             byte_fallback=config.byte_fallback,
             split_digits=config.split_digits,
             unsplit=config.unsplit,
-            text_name="training" if config.shared else side,
+            text_name=config.text_name(side),
             say=say,
         )
         settings = {"kind": kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.decoding.config import DecodingConfig
+from jumok.decoding.config import SearchConfig
 from jumok.decoding.hypotheses import Hypothesis, Observer, Specials, Survivors
 from jumok.decoding.static_search import NotRecordedError, static_search
 from jumok.layers.recorded import is_recorded
@@ -63,7 +63,7 @@ def beam_search(
     decoder: Decoder,
     encoding: Encoding,
     specials: Specials,
-    config: DecodingConfig,
+    config: SearchConfig,
     observe: Observer | None = None,
     *,
     n_best: int | None = None,
@@ -108,7 +108,7 @@ def _is_static(decoder: Decoder, encoding: Encoding) -> bool:
     return decoder.has_static_state() and not is_recorded(decoder)
 
 
-def longest_outputs(decoder: Decoder, encoding: Encoding, config: DecodingConfig) -> Int[Tensor, " sentence"]:
+def longest_outputs(decoder: Decoder, encoding: Encoding, config: SearchConfig) -> Int[Tensor, " sentence"]:
     """The most tokens of every output, on the CPU."""
     lengths = encoding.visible.sum(-1).tolist()
     longest = torch.tensor([config.longest(length) for length in lengths], dtype=torch.long)
@@ -118,7 +118,7 @@ def longest_outputs(decoder: Decoder, encoding: Encoding, config: DecodingConfig
 
 
 def begin(
-    decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig, longest: Tensor
+    decoder: Decoder, encoding: Encoding, specials: Specials, config: SearchConfig, longest: Tensor
 ) -> SearchState:
     """The search before its first step: one empty hypothesis for each sentence."""
     count, device = len(encoding.states), encoding.states.device
@@ -138,7 +138,7 @@ def allowed_tokens(
     search: SearchState,
     length: int,
     specials: Specials,
-    config: DecodingConfig,
+    config: SearchConfig,
 ) -> Float[Tensor, "sentence beam vocabulary"]:
     """The log-probabilities, with -inf for every token that must not come next, and 0 for one that must."""
     if specials.first is not None and length == 0:
@@ -160,7 +160,7 @@ def _extend(
     log_probs: Tensor,
     length: int,
     specials: Specials,
-    config: DecodingConfig,
+    config: SearchConfig,
     observe: Observer | None,
 ) -> SearchState:
     """Extend every hypothesis by every token: the best that end go to the pool, the best of the others grow on."""
@@ -196,7 +196,7 @@ def best_finished(search: SearchState, ids: Tensor, scores: Tensor) -> tuple[Ten
 
 
 def finished_sentences(
-    search: SearchState, length: int, config: DecodingConfig, n_best: int
+    search: SearchState, length: int, config: SearchConfig, n_best: int
 ) -> Bool[Tensor, " sentence"]:
     """Sentences at their greatest length, or of whose growing hypotheses none can be among the `n_best` any more.
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.decoding.config import DecodingConfig
+from jumok.decoding.config import SearchConfig
 from jumok.decoding.hypotheses import Specials
 
 
@@ -23,7 +23,7 @@ class Rules(NamedTuple):
     no_repeat: int
 
     @classmethod
-    def of(cls, config: DecodingConfig, specials: Specials, n_best: int) -> "Rules":
+    def of(cls, config: SearchConfig, specials: Specials, n_best: int) -> "Rules":
         """The rules for these settings of a search."""
         return cls(specials, config.beam, n_best, config.length_penalty, config.min_length, config.no_repeat)
 

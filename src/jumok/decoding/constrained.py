@@ -22,7 +22,7 @@ from jumok.decoding.beam import (
     longest_outputs,
     pick_rows,
 )
-from jumok.decoding.config import DecodingConfig
+from jumok.decoding.config import SearchConfig
 from jumok.decoding.hypotheses import Hypothesis, Observer, Specials, Survivors
 from jumok.decoding.patterns import FORBIDDEN, Constraints
 from jumok.models.encoder_decoder import Decoder, Encoding
@@ -49,7 +49,7 @@ def constrained_search(
     decoder: Decoder,
     encoding: Encoding,
     specials: Specials,
-    config: DecodingConfig,
+    config: SearchConfig,
     constraints: Constraints,
     observe: Observer | None = None,
     *,
@@ -85,7 +85,7 @@ def _extend(
     log_probs: Float[Tensor, "sentence growing vocabulary"],
     length: int,
     specials: Specials,
-    config: DecodingConfig,
+    config: SearchConfig,
     constraints: Constraints,
     observe: Observer | None,
 ) -> _ConstrainedSearch:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.decoding.beam import beam_search
-from jumok.decoding.config import DecodingConfig
+from jumok.decoding.config import SearchConfig
 from jumok.decoding.constrained import constrained_search
 from jumok.decoding.encoder_graphs import encode
 from jumok.decoding.hypotheses import Hypothesis, Observer, Specials
@@ -29,7 +29,7 @@ def search_in_precision(
     model: EncoderDecoder,
     inputs: Sequence[Tensor],
     specials: Specials,
-    config: DecodingConfig,
+    config: SearchConfig,
     *,
     n_best: int | None = None,
     observe: Observer | None = None,
@@ -55,7 +55,7 @@ def search_in_precision(
     return [first or second for first, second in zip(outputs, search_with(model, None), strict=True)]
 
 
-def precision_of(config: DecodingConfig, model: nn.Module) -> torch.dtype:
+def precision_of(config: SearchConfig, model: nn.Module) -> torch.dtype:
     """The dtype of the weights during search: by default their own, but fp16 for float32 weights on a GPU."""
     weight = next(model.parameters())
     if config.precision in DTYPES:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from jumok.decoding.beam_tensors import Beams, Rules
-from jumok.decoding.config import DecodingConfig
+from jumok.decoding.config import SearchConfig
 from jumok.decoding.extend import extend, outputs_of
 from jumok.decoding.hypotheses import Hypothesis, Specials, Survivors
 from jumok.models.encoder_decoder import Decoder, Encoding
@@ -225,7 +225,7 @@ def static_search(
     decoder: Decoder,
     encoding: Encoding,
     specials: Specials,
-    config: DecodingConfig,
+    config: SearchConfig,
     longest: Int[Tensor, " sentence"],
     *,
     n_best: int,

@@ -13,7 +13,7 @@ from annotated_types import Ge
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.settings import FilePath, NonNegativeFloat, NonNegativeInt, Settings
+from jumok.settings import FilePath, NonNegativeFloat, NonNegativeInt, OnlyWith, Settings
 
 SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
@@ -37,7 +37,7 @@ class GraphConfig(Settings):
     """Table of edges for `nodes`: two columns, source and target, by `id` or, without ids, by row number from 0."""
     built_in: Literal["", "planted"] = ""
     """Built-in graph instead: in "planted", the label of a node is the colour of one marked neighbour."""
-    size: Annotated[int, Ge(20)] = 2000
+    size: Annotated[int, Ge(20), OnlyWith("built_in")] = 2000
     """Number of nodes of the built-in graph."""
     undirected: bool = True
     """Attend along edges in both directions; false lets only the target attend to the source."""

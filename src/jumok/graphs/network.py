@@ -9,7 +9,7 @@ of each graph are pooled before it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from jumok.graphs.layers import (
     glorot_linear,
 )
 from jumok.graphs.sparse import SparseRows, project_rows
-from jumok.settings import Depth, Fraction, NonNegativeFloat, PositiveInt, Settings
+from jumok.settings import Depth, Fraction, NonNegativeFloat, OnlyWith, PositiveInt, Settings
 
 __all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
 
@@ -63,7 +63,7 @@ class GatConfig(Settings):
     """End with ELU and a linear layer from node vectors to classes, instead of attention between scores of classes."""
     hops: tuple[PositiveInt, ...] = ()
     """Attention diffusion: hops that each layer makes with the same weights (Wang et al. 2021); [] for one each."""
-    teleport: Fraction = 0.1
+    teleport: Annotated[Fraction, OnlyWith("hops")] = 0.1
     """Share of its own value that a node keeps at every hop, in a layer of several hops."""
     degree_exponent: NonNegativeFloat = 0.0
     """Power of a neighbour's degree that divides its weight before the weights of a node are normalised.

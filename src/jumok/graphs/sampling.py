@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from jumok.errors import ConfigError
 from jumok.graphs.graph import Graph
-from jumok.settings import PositiveInt, Settings
+from jumok.settings import OnlyWith, PositiveInt, Settings
 
 ALL = -1
 """Stands for all neighbours in a fanout."""
@@ -23,9 +23,9 @@ class SamplingConfig(Settings):
 
     fanout: tuple[int, ...] = ()
     """Neighbours to sample per node, one number per layer, the last layer first; -1 takes all, [] the whole graph."""
-    batch: PositiveInt = 512
+    batch: Annotated[PositiveInt, OnlyWith("fanout")] = 512
     """Nodes per training step when neighbours are sampled."""
-    evaluation_fanout: tuple[int, ...] = ()
+    evaluation_fanout: Annotated[tuple[int, ...], OnlyWith("fanout")] = ()
     """The same for validation and prediction; [] takes all neighbours."""
 
     def __post_init__(self) -> None:

@@ -17,10 +17,10 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.dropout import Dropout
 from jumok.layers.transformer import EncoderLayer
-from jumok.models.build import DECODERS, DecoderConfig
+from jumok.models.build import DECODERS, AnySourceDecoderConfig
 from jumok.models.encoder_decoder import Encoder, EncoderDecoder, Encoding
 from jumok.models.transformer.config import initialise
-from jumok.settings import Depth, FilePath, Fraction, PositiveInt, Settings
+from jumok.settings import Depth, FilePath, Fraction, OnlyWith, PositiveInt, Settings
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of the colours in ImageNet, which its networks expect to be standardised."""
@@ -56,27 +56,23 @@ class GridEncoderConfig(ImageEncoderConfig):
     """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
     layout: Layout = "own"
     """Network: "resnet18", "resnet34" or "resnet50" of torchvision, or "own", set by `blocks`, `channels`, `stem`."""
-    stages: Annotated[int, Ge(1), Le(4)] = 4
+    stages: Annotated[int, Ge(1), Le(4), OnlyWith("layout", *LAYOUTS)] = 4
     """Number of stages of a named layout to use; 3 gives a grid twice as fine as 4."""
-    blocks: tuple[Depth, ...] = (1, 1, 1)
+    blocks: Annotated[tuple[Depth, ...], OnlyWith("layout", "own")] = (1, 1, 1)
     """Residual blocks in each stage of layout "own"."""
-    channels: PositiveInt = 32
+    channels: Annotated[PositiveInt, OnlyWith("layout", "own")] = 32
     """Channels of the first stage of layout "own"; each further stage has twice as many."""
-    stem: Stem = "small"
+    stem: Annotated[Stem, OnlyWith("layout", "own")] = "small"
     """First layers of layout "own": "large" (7 × 7, a quarter of the resolution) or "small" (3 × 3, all of it)."""
     weights: FilePath = ""
     """File of pretrained weights in torchvision's format: .pth, .pt or .safetensors."""
-    freeze: bool = False
+    freeze: Annotated[bool, OnlyWith("weights")] = False
     """Do not train the pretrained weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.blocks:
             raise ConfigError(f"{self.shown('blocks')} must have at least one stage")
-        if self.freeze and not self.weights:
-            raise ConfigError(
-                "encoder.freeze = true needs encoder.weights; otherwise the random weights would never be trained"
-            )
 
     def network(self) -> ResNet:
         """A residual network with fresh weights."""
@@ -231,19 +227,12 @@ EncoderConfig = GridEncoderConfig | PatchEncoderConfig
 
 
 def build_captioner(
-    encoder_config: EncoderConfig, decoder_config: DecoderConfig, *, side: int, vocabulary: int
+    encoder_config: EncoderConfig, decoder_config: AnySourceDecoderConfig, *, side: int, vocabulary: int
 ) -> EncoderDecoder:
     """A captioner of images `side` pixels high and wide; the same weights after the same torch.manual_seed.
 
     Its decoder attends to the regions of an image, row by row (Xu et al. 2015).
     """
-    if decoder_config.ties_source:
-        raise ConfigError(
-            f'decoder.tied = "{decoder_config.tied}" shares embeddings with the source, but an image has none; '
-            'set decoder.tied = "output" or "none"'
-        )
-    if decoder_config.copy:
-        raise ConfigError("decoder.copy = true copies words of the source, but an image has none; set it to false")
     if isinstance(encoder_config, GridEncoderConfig):
         encoder: ImageEncoder = GridEncoder(encoder_config, side=side)
     else:

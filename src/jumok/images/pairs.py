@@ -13,7 +13,7 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import bare_suffix, display_name, parse_json, read_lines
 from jumok.images.files import Fit, ImageFolder, Pixels, squared
 from jumok.images.scenes import Language, scene
-from jumok.settings import FilePath, PositiveInt, Settings
+from jumok.settings import FilePath, OnlyWith, PositiveInt, Settings
 
 Column = int | str
 """A column counted from 1, or the name of one: in a header line, or a key of JSON objects."""
@@ -37,13 +37,13 @@ class ImagesConfig(Settings):
     """Column of the caption."""
     split_column: Column = 0
     """Column of the split; 0 for none: then a tenth of the images is for validation and a tenth for the test."""
-    splits: tuple[str, str, str] = ("train", "valid", "test")
+    splits: Annotated[tuple[str, str, str], OnlyWith("split_column")] = ("train", "valid", "test")
     """Names of the training, validation and test splits in that column."""
     scenes: Language | Literal[""] = ""
     """Built-in scenes of coloured shapes instead of files, with captions in this language: "en" or "ko"."""
-    count: PositiveInt = 8000
+    count: Annotated[PositiveInt, OnlyWith("scenes")] = 8000
     """Number of scenes to train on."""
-    valid_count: PositiveInt = 300
+    valid_count: Annotated[PositiveInt, OnlyWith("scenes")] = 300
     """Number of scenes to validate on, and of further ones to test on."""
     size: Annotated[int, Ge(8), Le(1024)] = 64
     """Side length in pixels of the square images that the encoder sees."""

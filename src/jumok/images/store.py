@@ -35,7 +35,7 @@ from jumok.data.fingerprint import (
 )
 from jumok.data.pairs import Split
 from jumok.data.prepare import unknown_message
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.data.tokenizer import OneSidedTokenizer, Tokenizer
 from jumok.data.tokenizer_pair import SHARED
 from jumok.errors import ConfigError, DataError
 from jumok.files import atomic_write, parse_json
@@ -122,7 +122,7 @@ class PreparedImages(NamedTuple):
 def prepare_images(
     folder: str | Path,
     config: ImagesConfig,
-    tokenizer: TokenizerConfig,
+    tokenizer: OneSidedTokenizer,
     *,
     resumed: bool = False,
     say: Callable[[str], None] = lambda message: None,
@@ -171,12 +171,12 @@ def prepare_images(
     return written
 
 
-def image_fingerprint(config: ImagesConfig, tokenizer: TokenizerConfig) -> SourceFingerprint:
+def image_fingerprint(config: ImagesConfig, tokenizer: OneSidedTokenizer) -> SourceFingerprint:
     """The fingerprint of the sources of captioned images."""
     paths = ("path", "captions")
     states = [file_state(path) if path else ("", -1, -1) for path in (config.path, config.captions)]
     settings = {key: value for key, value in asdict(config).items() if key not in paths}
-    vocabulary = {key: value for key, value in asdict(tokenizer).items() if key != "model"}  # which is for translation
+    vocabulary = asdict(tokenizer)
     return SourceFingerprint(
         fingerprint_of(asdict(config), vocabulary, states, FORMAT),
         fingerprint_of(settings, vocabulary, FORMAT),

@@ -11,11 +11,11 @@ from jumok.models.encoder_decoder import (
     SingleHeadWeights,
     State,
 )
-from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderBase, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
-from jumok.models.rnn.hard_attention import HardAttentionConfig, HardAttentionDecoder
+from jumok.models.rnn.hard_attention import HardAttentionBase, HardAttentionConfig, HardAttentionDecoder
 from jumok.models.rnn.transducer import TransducerConfig, TransducerDecoder
-from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
+from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderBase, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 
 __all__ = [
@@ -23,11 +23,13 @@ __all__ = [
     "Encoder",
     "EncoderDecoder",
     "Encoding",
+    "HardAttentionBase",
     "HardAttentionConfig",
     "HardAttentionDecoder",
     "Hidden",
     "Prediction",
     "RnnDecoder",
+    "RnnDecoderBase",
     "RnnDecoderConfig",
     "RnnEncoder",
     "RnnEncoderConfig",
@@ -36,6 +38,7 @@ __all__ = [
     "TransducerConfig",
     "TransducerDecoder",
     "TransformerDecoder",
+    "TransformerDecoderBase",
     "TransformerDecoderConfig",
     "TransformerEncoder",
     "TransformerEncoderConfig",

@@ -6,15 +6,17 @@ from typing import NamedTuple
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
-from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderBase, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
-from jumok.models.rnn.hard_attention import HardAttentionConfig, HardAttentionDecoder
+from jumok.models.rnn.hard_attention import HardAttentionBase, HardAttentionConfig, HardAttentionDecoder
 from jumok.models.rnn.transducer import TransducerConfig, TransducerDecoder, edit_vocabulary
-from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
+from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderBase, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 
 EncoderConfig = TransformerEncoderConfig | RnnEncoderConfig
 DecoderConfig = TransformerDecoderConfig | RnnDecoderConfig | TransducerConfig | HardAttentionConfig
+AnySourceDecoderConfig = TransformerDecoderBase | RnnDecoderBase | HardAttentionBase
+"""The settings of decoders whose source need not be text."""
 
 
 class EncoderKind(NamedTuple):

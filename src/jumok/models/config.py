@@ -2,16 +2,18 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from torch import nn
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
-from jumok.settings import FilePath, Settings
+from jumok.settings import FilePath, OnlyWith, Settings
 
 Tied = Literal["none", "output", "embeddings", "all"]
 """Which embedding and output weights of a model are shared."""
+TiedOutput = Literal["none", "output"]
+"""The same where the source has no embeddings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,18 +23,8 @@ class TextModelConfig(Settings, ABC):
     section: ClassVar[str] = "model"
 
     kind: str = ""
-    vectors: FilePath = ""
-    """File of pretrained word vectors that initialise the embeddings: word2vec, GloVe or fastText (.vec)."""
-    freeze_vectors: bool = False
-    """Do not train the embeddings, including those of pieces without a pretrained vector."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.freeze_vectors and not self.vectors:
-            raise ConfigError(
-                f"{self.shown('freeze_vectors')} needs {self.section}.vectors; otherwise the random embeddings would "
-                "never be trained"
-            )
+    vectors, freeze_vectors = "", False  # settings only of those with `PretrainedVectors`
 
     @property
     @abstractmethod
@@ -49,10 +41,21 @@ class TextModelConfig(Settings, ABC):
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PretrainedVectors(TextModelConfig):
+    """The settings of an encoder or a decoder that can start from word vectors; stands last among base classes."""
+
+    vectors: FilePath = ""
+    """File of pretrained word vectors that initialise the embeddings: word2vec, GloVe or fastText (.vec)."""
+    freeze_vectors: Annotated[bool, OnlyWith("vectors")] = False
+    """Do not train the embeddings, including those of pieces without a pretrained vector."""
+
+
 class Tying:
-    """The meaning of a decoder's setting `tied`."""
+    """The meaning of a decoder's setting `tied`; and no copying, which is a setting only where the source is text."""
 
     tied: Tied
+    copy: bool = False
 
     @property
     def ties_output(self) -> bool:

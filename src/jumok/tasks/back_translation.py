@@ -71,7 +71,7 @@ def back_translate(
     """
     out = Path(out)
     check_output(out)
-    settings |= {"samples": samples} if samples else {}
+    settings |= {"samples": samples}
     part = _Part(out, _identity(translator, {"max_ratio": max_ratio, "chunk": chunk, **settings}))
     lines, history = iter(texts), _TextHistory()
     done = part.resume(lines, history)

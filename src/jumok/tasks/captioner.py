@@ -28,7 +28,7 @@ from jumok.images.pairs import model_image
 from jumok.images.scenes import scene
 from jumok.images.store import to_tensor
 from jumok.models.encoder_decoder import EncoderDecoder
-from jumok.tasks.recipes import CaptionRecipe, check_captions
+from jumok.tasks.recipes import CaptionRecipe
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 
 Picture = str | Path | Pixels
@@ -106,7 +106,7 @@ class Captioner(TextGenerator[TrainedCaptioner]):
     def caption(self, images: Iterable[Picture], *, n_best: int = 1, **settings: Any) -> list[Caption]:
         """A caption for every image, in their order.
 
-        `settings` are those of beam search in DecodingConfig, such as beam=5; captions are not sampled.
+        `settings` are those of SearchConfig, such as beam=5; captions are not sampled.
         """
         return list(self.stream(images, n_best=n_best, **settings))
 
@@ -127,7 +127,6 @@ class Captioner(TextGenerator[TrainedCaptioner]):
         if not isinstance(images, Iterable):
             raise ArgumentError(f"images must be a list of images, but it is {type(images).__name__}")
         config = with_settings(self.decoding, n_best, **settings)
-        check_captions(config)
         images = iter(images)
         while batch := list(islice(images, self.batch)):
             read = [(image, pixels) for image in batch if (pixels := self._read(image, skip)) is not None]

@@ -1,6 +1,6 @@
 """Captioning: recipes with a section [images], trained on images with captions and validated by captioning."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from os.path import exists
 from pathlib import Path
@@ -11,16 +11,20 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.data.tokenizer_pair import SHARED, TokenizerPair
+from jumok.decoding.config import DecodingConfig
 from jumok.images.encoder import GridEncoder, build_captioner
 from jumok.images.files import Pixels
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images
 from jumok.model_folder import TOKENIZERS, ModelFolder
+from jumok.models.build import DECODERS
 from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.progress import Watch, progress, unwatched
+from jumok.recipe import sections
+from jumok.settings import Settings, field_types
 from jumok.tasks.captioner import Captioner, TrainedCaptioner
 from jumok.tasks.captioning_scores import CAPTIONING_OPTIONS, score_captioner
 from jumok.tasks.describe import part_kind, parts_in_words, tokenizer_in_words
@@ -134,6 +138,10 @@ class CaptioningTask(
         """The tokenizer."""
         return {SHARED: assets.model}
 
+    def read(self, folder: ModelFolder, tables: Mapping[str, Any]) -> TrainedCaptioner:
+        """The captioner of a folder, also where its recipe lists settings of translation at their defaults."""
+        return super().read(folder, without_translation(tables))
+
     def read_assets(self, folder: ModelFolder, recipe: CaptionRecipe) -> Tokenizer:
         """The tokenizer."""
         return TokenizerPair.of_files(folder.files(TOKENIZERS), folder.path).target
@@ -190,6 +198,24 @@ class CaptioningTask(
             facts = {"image": source, "text": caption.text, "score": round(caption.score, 4)}
             output = MappedOutput(facts, [caption.attention(words=words, kind=kind)])
         return output.select(options.layer, options.head)
+
+
+def without_translation(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of a saved recipe less the settings of translation that have their defaults.
+
+    Recipes of captions listed them before they had sections of their own, and do if Python code gives them such
+    sections.
+    """
+    former: dict[str, Settings] = {"tokenizer": TokenizerConfig(shared=False), "decoding": DecodingConfig()}
+    kept = {name: dict(table) for name, table in tables.items() if isinstance(table, Mapping)}
+    if (kind := kept.get("decoder", {}).get("kind")) in DECODERS:
+        former["decoder"] = DECODERS[kind].config()
+    for name, config in former.items():
+        own = {key for kind in sections(CaptionRecipe)[name].values() for key in field_types(kind)}
+        for key, value in list(kept.get(name, {}).items()):
+            if key not in own and value == getattr(config, key, None):
+                del kept[name][key]
+    return {**tables, **kept}
 
 
 def held_out_images(recipe: CaptionRecipe, prepared: PreparedImages) -> HeldOutImages:

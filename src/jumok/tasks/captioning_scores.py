@@ -1,6 +1,5 @@
 """Evaluation of captioners: scores of their captions, and how well words point at what they name in drawn scenes."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_
 from jumok.images.pointing import Pointing, pointing
 from jumok.images.scenes import scenes
 from jumok.progress import Watch, unwatched
+from jumok.settings import changed
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, Table, write_outputs
 from jumok.tasks.translation_scores import TOKENIZE, score_table
@@ -84,7 +84,7 @@ def _test_images(config: ImagesConfig, images: str | None, captions: str | None)
     if (images is None) != (captions is None):
         raise ArgumentError("`source=` (a folder or zip of images) and `reference=` (their captions) belong together")
     if images is not None and captions is not None:
-        config = replace(config, scenes="", path=images, captions=captions)
+        config = changed(config, scenes="", path=images, captions=captions)
         if not config.split_column:
             return read_everything(config)
     elif config.path and not Path(config.path).exists():

@@ -4,16 +4,15 @@ from typing import Any
 
 from torch import nn
 
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.data.tokenizer import OneSidedTokenizer, Tokenizer
 from jumok.graphs.network import GatConfig
 from jumok.images.encoder import GridEncoderConfig, ImageEncoderConfig
 from jumok.models.config import Tying
-from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.models.rnn.decoder import RnnDecoderBase
 from jumok.models.rnn.encoder import RnnConfig, RnnEncoderConfig
-from jumok.models.rnn.hard_attention import HardAttentionConfig
+from jumok.models.rnn.hard_attention import HardAttentionBase
 from jumok.models.rnn.transducer import TransducerConfig
 from jumok.models.transformer.config import TransformerConfig
-from jumok.models.transformer.decoder import TransformerDecoderConfig
 
 SCORES = {
     "additive": "additive (Bahdanau's) attention",
@@ -33,7 +32,7 @@ def config_in_words(config: PartConfig) -> str:
         words = _transformer(config)
     elif isinstance(config, TransducerConfig):
         words = _transducer(config)
-    elif isinstance(config, HardAttentionConfig):
+    elif isinstance(config, HardAttentionBase):
         words = _hard(config)
     elif isinstance(config, RnnConfig):
         words = _rnn(config)
@@ -68,9 +67,9 @@ def network_in_words(config: GatConfig) -> str:
     return f"graph attention ({name}), {sizes}, {read}"
 
 
-def tokenizer_in_words(config: TokenizerConfig, tokenizer: Tokenizer) -> str:
+def tokenizer_in_words(config: OneSidedTokenizer, tokenizer: Tokenizer) -> str:
     """How text is cut, and what is done to it before."""
-    forms = sorted({config.source_form, config.target_form})
+    forms = sorted({config.normaliser("source").form, config.normaliser("target").form})
     words = [PIECES[config.kind], f"Unicode form {' and '.join(forms)}"]
     words += ["lower case"] if config.lowercase else []
     words += ["numbers cut into digits"] if tokenizer.splits_digits and config.kind not in ("char", "word") else []
@@ -87,7 +86,7 @@ def _transformer(config: TransformerConfig) -> list[str]:
         f"feed-forward {config.hidden} wide",
         positions.get(config.positions, f"{config.positions} positions"),
         f"{config.norm}-norm",
-        *(["copy"] if isinstance(config, TransformerDecoderConfig) and config.copy else []),
+        *(["copy"] if isinstance(config, Tying) and config.copy else []),
         *_tied(config),
     ]
 
@@ -96,7 +95,7 @@ def _rnn(config: RnnConfig) -> list[str]:
     both = "bidirectional " if isinstance(config, RnnEncoderConfig) and config.bidirectional else ""
     words = [f"{both}{_cell(config.cell)}, {count(config.layers, 'layer')}", f"{config.width} wide"]
     words.append(f"embeddings {config.embedding} wide")
-    if isinstance(config, RnnDecoderConfig):
+    if isinstance(config, RnnDecoderBase):
         words.append(SCORES.get(config.attention, f"Luong's attention ({config.attention}, {config.reach})"))
         words += [name.replace("_", " ") for name in ("input_feeding", "coverage", "copy") if getattr(config, name)]
     return [*words, *_tied(config)]
@@ -108,7 +107,7 @@ def _transducer(config: TransducerConfig) -> list[str]:
     return words + ["copy"] * config.copy
 
 
-def _hard(config: HardAttentionConfig) -> list[str]:
+def _hard(config: HardAttentionBase) -> list[str]:
     kind = "monotonic hard attention" if config.order else "hard attention"
     words = [f"{kind}, {_cell(config.cell)}, {count(config.layers, 'layer')}"]
     words += [f"{config.width} wide", f"embeddings {config.embedding} wide"]

@@ -13,11 +13,12 @@ from jumok.data import TokenizerPair
 from jumok.data.filters import FilterConfig
 from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import TokenizerConfig
+from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError
 from jumok.model_folder import TOKENIZERS, WEIGHTS, read_folder
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.weights import check_fit, weights_of, with_new_rows
-from jumok.settings import with_defaults
+from jumok.settings import inherit, with_defaults
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.task import freeze, frozen_elsewhere, parts_with_weights
 
@@ -51,11 +52,12 @@ def with_start(tables: Mapping[str, Any], tables_of: Callable[[str], dict[str, A
         _check_kept(own["tokenizer"], start["tokenizer"], folder)
     further = {name: {**start[name], **own[name]} for name in STARTED_FROM}
     search = {name: value for name, value in start.get("decoding", {}).items() if name != "max_source"}
+    decoding = tables.get("decoding", {})
     return {
         **tables,
         **further,
         "filter": _within_positions(tables.get("filter", {}), further),
-        "decoding": with_defaults(tables.get("decoding", {}), search),
+        "decoding": inherit(DecodingConfig, decoding, search) if isinstance(decoding, Mapping) else decoding,
     }
 
 

@@ -1,7 +1,6 @@
 """The recipes of the three tasks: the sections of each, and the checks of settings that depend on each other."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
@@ -9,7 +8,8 @@ from annotated_types import Ge, Gt, Le
 from jumok.data import BatchConfig, TokenizerConfig
 from jumok.data.filters import FilterConfig
 from jumok.data.sources import DataConfig
-from jumok.decoding.config import DecodingConfig
+from jumok.data.tokenizer import OneSidedTokenizer
+from jumok.decoding.config import DecodingConfig, SearchConfig
 from jumok.errors import ConfigError
 from jumok.graphs.graph import GraphConfig
 from jumok.graphs.network import GatConfig
@@ -17,11 +17,11 @@ from jumok.graphs.sampling import SamplingConfig
 from jumok.images.augment import AugmentConfig
 from jumok.images.encoder import EncoderConfig as ImageEncoderConfig
 from jumok.images.pairs import ImagesConfig
-from jumok.models.build import DecoderConfig, EncoderConfig
+from jumok.models.build import AnySourceDecoderConfig, DecoderConfig, EncoderConfig
 from jumok.models.config import TextModelConfig
-from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.models.rnn.decoder import RnnDecoderBase
 from jumok.models.transformer.decoder import TransformerDecoderConfig
-from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings
+from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, OnlyWith, PositiveFloat
 from jumok.training.config import Schedule, TrainingConfig
 from jumok.training.guided_alignment import GuidedAlignment, GuidedContext
 
@@ -46,18 +46,18 @@ class TranslationTraining(TrainingConfig):
     """Weight of R-Drop, the divergence between two passes with different dropout, such as 5; 0 turns it off."""
     guided_alignment: NonNegativeFloat = 0.0
     """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
-    guided_layer: int | None = None
+    guided_layer: Annotated[int | None, OnlyWith("guided_alignment")] = None
     """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
-    guided_head: int | None = None
+    guided_head: Annotated[int | None, OnlyWith("guided_alignment")] = None
     """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
-    guided_shift: bool = True
+    guided_shift: Annotated[bool, OnlyWith("guided_alignment")] = True
     """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
-    guided_context: GuidedContext = "causal"
+    guided_context: Annotated[GuidedContext, OnlyWith("guided_alignment")] = "causal"
     """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
 
     "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.
     """
-    guided_null: bool = False
+    guided_null: Annotated[bool, OnlyWith("guided_alignment")] = False
     """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
 
     @property
@@ -128,12 +128,8 @@ class TranslationRecipe:
 # Captioning
 
 
-ONE_SIDE = TokenizerConfig(shared=False)
-SHORT = DecodingConfig(max_length=60)
-"""Defaults of captions where they differ from those of translations."""
-TRANSLATION_ONLY = {"model", "source_kind", "source_form", "sampling", "edits", "vectors", "max_source", "engine"}
-TRANSLATION_ONLY |= {"samples", "temperature", "top_k", "top_p", "seed", "mbr", "placeholders"}
-"""Settings of [tokenizer], [decoder] and [decoding] that have no effect on captions."""
+SHORT = SearchConfig(max_length=60)
+"""The search for captions, which are shorter than translations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,23 +150,19 @@ class CaptionRecipe:
     """Everything that decides the result of a run: images and captions, the model, how it is trained and used."""
 
     images: ImagesConfig
-    tokenizer: TokenizerConfig = ONE_SIDE
+    tokenizer: OneSidedTokenizer
     augment: AugmentConfig
     batch: BatchConfig
     encoder: ImageEncoderConfig
-    decoder: DecoderConfig
+    decoder: AnySourceDecoderConfig
     training: CaptionTraining
-    decoding: DecodingConfig = SHORT
+    decoding: SearchConfig = SHORT
 
     def __post_init__(self) -> None:
         if self.augment.flip and self.images.scenes:
             raise ConfigError(
                 "augment.flip = true mirrors images, but captions of scenes mention left and right; set flip = false"
             )
-        if self.decoder.kind == "transducer":
-            raise ConfigError('decoder.kind = "transducer" writes edits of a source text; set decoder.kind = "rnn"')
-        for config in (self.tokenizer, self.decoder, self.decoding):
-            check_captions(config)
         if self.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions
             check_positions(self.decoder, self.images.max_length, "images.max_length")
         if self.training.doubly_stochastic:
@@ -197,35 +189,21 @@ class GraphTraining(TrainingConfig):
 
     Nodes without labels count as well (Feng et al. 2020).
     """
-    passes: Annotated[int, Ge(2)] = 2
+    passes: Annotated[int, Ge(2), OnlyWith("consistency")] = 2
     """Passes per step with `consistency`."""
-    temperature: PositiveFloat = 0.5
+    temperature: Annotated[PositiveFloat, OnlyWith("consistency")] = 0.5
     """With `consistency`, temperature that sharpens the passes' mean; below 1 it favours the likeliest class."""
-    confidence: Fraction = 0.0
+    confidence: Annotated[Fraction, OnlyWith("consistency")] = 0.0
     """With `consistency`, probability that the likeliest class of a node must exceed for the node to count."""
     edge_supervision: NonNegativeFloat = 0.0
     """Weight of the loss that trains attention scores to tell edges from pairs of nodes without one; 0 for none.
 
     Such as 2, with `network.kind = "supergat"` (Kim and Oh 2021).
     """
-    edge_share: Annotated[float, Gt(0), Le(1)] = 0.8
+    edge_share: Annotated[float, Gt(0), Le(1), OnlyWith("edge_supervision")] = 0.8
     """With `edge_supervision`, share of the edges that a step samples."""
-    negative_pairs: PositiveFloat = 0.5
+    negative_pairs: Annotated[PositiveFloat, OnlyWith("edge_supervision")] = 0.5
     """With `edge_supervision`, pairs of nodes without an edge that a step samples for each of its edges."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_effect("consistency", 1, ("passes", "temperature", "confidence"))
-        self._check_effect("edge_supervision", 2, ("edge_share", "negative_pairs"))
-
-    def _check_effect(self, weight: str, example: int, names: Sequence[str]) -> None:
-        """Raise a ConfigError if one of these settings is given without the loss that it belongs to."""
-        for field in fields(GraphTraining):
-            if not getattr(self, weight) and field.name in names and getattr(self, field.name) != field.default:
-                raise ConfigError(
-                    f"{self.shown(field.name)} has no effect, because {self.shown(weight)}; leave it out, or "
-                    f"set training.{weight} = {example}"
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,14 +257,6 @@ class GraphRecipe:
 # Checks of several recipes
 
 
-def check_captions(config: Settings) -> None:
-    """Raise a ConfigError for a setting that has no effect on captions and is not left at its default."""
-    for field in fields(config):  # type: ignore[arg-type]
-        value = getattr(config, field.name)
-        if value == "int8" or (field.name in TRANSLATION_ONLY and value != field.default):
-            raise ConfigError(f"{config.shown(field.name)} applies only to translation, not to captions; leave it out")
-
-
 def check_positions(config: TextModelConfig, longest: int, setting: str) -> None:
     """Raise a ConfigError if an encoder or decoder has fewer learned positions than the longest text needs."""
     if config.limit is not None and config.limit <= longest:
@@ -306,9 +276,9 @@ def check_edits(tokenizer: TokenizerConfig, decoder: DecoderConfig) -> None:
         )
 
 
-def check_attention(decoder: DecoderConfig, setting: str) -> None:
+def check_attention(decoder: DecoderConfig | AnySourceDecoderConfig, setting: str) -> None:
     """Raise a ConfigError for a setting that trains attention if the decoder has none that learns."""
     if decoder.kind == "transducer":
         raise ConfigError(f"{setting} trains attention, but a transducer has no learned attention; set it to 0")
-    if isinstance(decoder, RnnDecoderConfig) and decoder.attention == "none":
+    if isinstance(decoder, RnnDecoderBase) and decoder.attention == "none":
         raise ConfigError(f'{setting} needs a decoder with attention, but decoder.attention = "none"; set it to 0')

@@ -255,7 +255,7 @@ def settings_fixed_on_resume(recipe: Recipe) -> dict[str, dict[str, Any]]:
     names = [field.name for field in fields(recipe) if field.name not in ("training", "decoding")]
     settings = {name: _without_paths(getattr(recipe, name)) for name in names}
     tokenizer = getattr(recipe, "tokenizer", None)
-    if tokenizer is not None and tokenizer.model:  # which decides these
+    if getattr(tokenizer, "model", None):  # which decides these
         del settings["tokenizer"]["kind"], settings["tokenizer"]["size"]
     return settings
 

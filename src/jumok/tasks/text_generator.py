@@ -15,7 +15,7 @@ from jumok.analysis.scores.word_probabilities import OutputProbabilities
 from jumok.data import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Specials
-from jumok.decoding.config import DecodingConfig
+from jumok.decoding.config import SearchConfig
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 from jumok.tasks.recipes import CaptionRecipe, TranslationRecipe
@@ -56,7 +56,7 @@ class TextGenerator(ABC, Generic[T]):
         """The tokenizer of the output."""
 
     @property
-    def decoding(self) -> DecodingConfig:
+    def decoding(self) -> SearchConfig:
         """The model's own settings of beam search."""
         return self.trained.recipe.decoding
 

@@ -336,6 +336,11 @@ class Translator(TextGenerator[TrainedTranslator]):
         return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
+    def decoding(self) -> DecodingConfig:
+        """The model's own settings of beam search and sampling."""
+        return self.trained.recipe.decoding
+
+    @property
     def corpus(self) -> str:
         """The built-in corpus that the model was trained on, "" for other data."""
         return self.trained.recipe.data.corpus

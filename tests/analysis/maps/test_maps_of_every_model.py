@@ -106,7 +106,8 @@ def check(encoder: dict, decoder: dict, tokenizers: TokenizerPair) -> None:
 @pytest.mark.parametrize("settings", RECURRENT, ids=name)
 def test_maps_of_recurrent_models_are_what_beam_search_saw(settings, tokenizers):
     half = {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.0}
-    check(half, half | {"half_window": 2} | settings, tokenizers)
+    window = {"half_window": 2} if settings.get("reach", "global") != "global" else {}
+    check(half, half | window | settings, tokenizers)
 
 
 @pytest.mark.parametrize("settings", TRANSFORMERS, ids=name)

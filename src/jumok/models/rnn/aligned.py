@@ -16,9 +16,8 @@ class AlignedDecoderConfig(RnnConfig):
     """Recurrent cell: plain "rnn", "gru" or "lstm"."""
     context: bool = False
     """Also attend to the whole source, with scaled dot products, when predicting the next token."""
-    copy: bool = False
-    """Predict a separate probability of copying the aligned source token; needs a shared vocabulary."""
 
+    copy = False  # a setting only where the source is text
     tied: ClassVar[str] = "none"
     ties_source: ClassVar[bool] = False
     ties_output: ClassVar[bool] = False

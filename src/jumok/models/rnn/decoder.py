@@ -1,7 +1,7 @@
 """A recurrent decoder over the states of any encoder: a fixed context, Bahdanau's or Luong's attention."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Int
@@ -11,7 +11,7 @@ from jumok.errors import ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import split_states
-from jumok.models.config import Tied, Tying, tied_output, token_table
+from jumok.models.config import PretrainedVectors, Tied, TiedOutput, Tying, tied_output, token_table
 from jumok.models.copying import Copying, LinearDecoder, source_tokens
 from jumok.models.encoder_decoder import Encoding, Hidden, SingleHeadWeights, State, has_own_steps
 from jumok.models.rnn.attention import (
@@ -26,15 +26,18 @@ from jumok.models.rnn.attention import (
 from jumok.models.rnn.encoder import RnnConfig
 from jumok.models.rnn.monotonic import MonotonicStep
 from jumok.models.rnn.static_state import RecurrentStaticState
-from jumok.settings import NonNegativeFloat, PositiveInt
+from jumok.settings import NonNegativeFloat, OnlyWith, PositiveInt
 
 Attention = Literal["none", "additive", "dot", "general", "concat", "location", "monotonic"]
 Reach = Literal["global", "local-m", "local-p"]
+LUONG = OnlyWith("attention", "dot", "general", "concat", "location")
+AFTER_STEP = OnlyWith("attention", "dot", "general", "concat", "location", "monotonic")
+ANY_ATTENTION = OnlyWith("attention", "additive", "dot", "general", "concat", "location", "monotonic")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RnnDecoderConfig(Tying, RnnConfig):
-    """The section [decoder] of a recipe, with kind = "rnn"."""
+class RnnDecoderBase(Tying, RnnConfig):
+    """The settings of a recurrent decoder, whatever its source is."""
 
     section: ClassVar[str] = "decoder"
 
@@ -45,32 +48,29 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     "monotonic" only moves forward in the source (Raffel).
     """
-    reach: Reach = "global"
+    reach: Annotated[Reach, LUONG] = "global"
     """Reach of Luong's attention: "global", or a window that moves by one ("local-m") or is predicted ("local-p")."""
-    half_window: PositiveInt = 10
+    half_window: Annotated[PositiveInt, OnlyWith("reach", "local-m", "local-p")] = 10
     """Half the width of the window of local attention."""
-    longest: PositiveInt = 512
+    longest: Annotated[PositiveInt, OnlyWith("attention", "location")] = 512
     """Longest source for attention "location", in tokens."""
-    input_feeding: bool = False
+    input_feeding: Annotated[bool, AFTER_STEP] = False
     """Feed the attentional state of Luong's or monotonic attention into the next step."""
-    hard: bool = False
+    hard: Annotated[bool, OnlyWith("attention", "monotonic")] = False
     """Outside training, attend only to the source token at which monotonic attention stops."""
-    noise: NonNegativeFloat = 1.0
+    noise: Annotated[NonNegativeFloat, OnlyWith("attention", "monotonic")] = 1.0
     """Standard deviation of the noise added to the scores of monotonic attention in training."""
-    coverage: bool = False
+    coverage: Annotated[bool, OnlyWith("attention", "additive")] = False
     """Give additive attention the sum of its past weights (coverage), and penalise repeated attention."""
-    coverage_weight: NonNegativeFloat = 1.0
+    coverage_weight: Annotated[NonNegativeFloat, OnlyWith("coverage", True)] = 1.0
     """Weight of the coverage loss."""
-    copy: bool = False
-    """Let the decoder copy source tokens; needs a shared vocabulary."""
     readout: PositiveInt | None = None
     """Size of the layer before the output; defaults to `embedding`, and is `width` with Luong's attention."""
-    tied: Tied = "none"
-    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
+    tied: TiedOutput = "none"
+    """Shared weights: those of the embedding and the "output" layer, or "none"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_attention()
         self._check_output()
 
     @property
@@ -88,21 +88,6 @@ class RnnDecoderConfig(Tying, RnnConfig):
         """The longest source the decoder can attend to; None for no limit."""
         return self.longest if self.attention == "location" else None
 
-    def _check_attention(self) -> None:
-        if self.hard and self.attention != "monotonic":
-            raise self._needs("hard", "monotonic")
-        if self.reach != "global" and (not self.luong or self.attention == "monotonic"):
-            raise self._needs("reach", "dot", "general", "concat", "location")
-        if self.input_feeding and not self.luong:
-            raise self._needs("input_feeding", "dot", "general", "concat", "location", "monotonic")
-        if self.coverage and self.attention != "additive":
-            raise self._needs("coverage", "additive")
-        if self.copy and self.attention == "none":
-            raise ConfigError(
-                f"{self.shown('copy')} needs attention, because a decoder copies what it attends to, but "
-                f"{self.shown('attention')}; change one of the two"
-            )
-
     def _check_output(self) -> None:
         if self.luong and self.readout not in (None, self.width):
             raise ConfigError(
@@ -114,13 +99,15 @@ class RnnDecoderConfig(Tying, RnnConfig):
                 f'{self.output_width} wide; make them equal or set {self.section}.tied = "none"'
             )
 
-    def _needs(self, name: str, *attentions: Attention) -> ConfigError:
-        """The error for a setting that works only with some kinds of attention."""
-        *others, last = (f'"{attention}"' for attention in attentions)
-        return ConfigError(
-            f"{self.shown(name)} needs {self.section}.attention = {', '.join(others)}{' or ' if others else ''}{last}, "
-            f'but it is "{self.attention}"; change one of the two'
-        )
+
+@dataclass(frozen=True, kw_only=True)
+class RnnDecoderConfig(RnnDecoderBase, PretrainedVectors):
+    """The section [decoder] of a recipe for translation, with kind = "rnn"."""
+
+    copy: Annotated[bool, ANY_ATTENTION] = False
+    """Let the decoder copy source tokens; needs a shared vocabulary."""
+    tied: Tied = "none"  # type: ignore[assignment]
+    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +141,7 @@ class RnnDecoder(LinearDecoder):
 
     def __init__(
         self,
-        config: RnnDecoderConfig,
+        config: RnnDecoderBase,
         *,
         vocabulary: int,
         encoder_width: int,
@@ -229,7 +216,7 @@ class RnnDecoder(LinearDecoder):
         return Hidden(self.dropout(states), attention=layers, copied=copied, penalty=output.penalty)
 
 
-def _decoder_attention(config: RnnDecoderConfig, encoder_width: int) -> DecoderAttention:
+def _decoder_attention(config: RnnDecoderBase, encoder_width: int) -> DecoderAttention:
     if config.attention == "none":
         return FixedContext(encoder_width=encoder_width)
     if config.attention == "additive":

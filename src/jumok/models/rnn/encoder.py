@@ -11,7 +11,7 @@ from jumok.errors import ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import side_by_side
-from jumok.models.config import TextModelConfig, token_table
+from jumok.models.config import PretrainedVectors, TextModelConfig, token_table
 from jumok.models.encoder_decoder import Encoder, Encoding
 from jumok.settings import Depth, Fraction, PositiveInt
 
@@ -46,7 +46,7 @@ class RnnConfig(TextModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RnnEncoderConfig(RnnConfig):
+class RnnEncoderConfig(RnnConfig, PretrainedVectors):
     """The section [encoder] of a recipe, with kind = "rnn"."""
 
     section: ClassVar[str] = "encoder"

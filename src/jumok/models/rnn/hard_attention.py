@@ -15,7 +15,7 @@ A table of source × vocabulary for each position makes it a decoder for letters
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from jumok.layers import Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import States, split_states
-from jumok.models.config import token_table
+from jumok.models.config import PretrainedVectors, token_table
 from jumok.models.copying import log_mixture, source_tokens
 from jumok.models.encoder_decoder import (
     BeamState,
@@ -38,19 +38,27 @@ from jumok.models.encoder_decoder import (
 )
 from jumok.models.rnn.aligned import AlignedDecoderConfig
 from jumok.models.rnn.attention import WholeSource
-from jumok.settings import PositiveInt
+from jumok.settings import OnlyWith, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
-class HardAttentionConfig(AlignedDecoderConfig):
-    """The section [decoder] of a recipe, with kind = "hard"."""
+class HardAttentionBase(AlignedDecoderConfig):
+    """The settings of a decoder with hard attention, whatever its source is."""
 
     kind: Literal["hard"] = "hard"
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
     order: Literal[0, 1] = 1
     """1 for monotonic alignments, which never move back in the source; 0 for any alignment."""
-    jumps: PositiveInt = 4
+    jumps: Annotated[PositiveInt, OnlyWith("order", 1)] = 4
     """Longest jump in the source with a learned score of its own; longer jumps share this score."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardAttentionConfig(HardAttentionBase, PretrainedVectors):
+    """The section [decoder] of a recipe for translation, with kind = "hard"."""
+
+    copy: bool = False
+    """Predict a separate probability of copying the aligned source token; needs a shared vocabulary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +76,7 @@ class HardAttentionDecoder(Decoder):
 
     def __init__(
         self,
-        config: HardAttentionConfig,
+        config: HardAttentionBase,
         *,
         vocabulary: int,
         encoder_width: int,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from jumok.layers import Recurrence, TokenEmbedding
 from jumok.layers.dropout import Dropout
 from jumok.layers.recurrent import States, split_states
-from jumok.models.config import token_table
+from jumok.models.config import PretrainedVectors, token_table
 from jumok.models.copying import LinearDecoder, source_tokens
 from jumok.models.encoder_decoder import (
     BeamState,
@@ -52,11 +52,13 @@ def copying(letters: Int[Tensor, "*position"]) -> Int[Tensor, "*position"]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransducerConfig(AlignedDecoderConfig):
+class TransducerConfig(AlignedDecoderConfig, PretrainedVectors):
     """The section [decoder] of a recipe, with kind = "transducer"."""
 
     kind: Literal["transducer"] = "transducer"
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
+    copy: bool = False
+    """Predict a separate probability of copying the aligned source token; needs a shared vocabulary."""
 
 
 @dataclass(frozen=True, eq=False)

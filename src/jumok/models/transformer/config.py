@@ -1,7 +1,7 @@
 """What Transformer encoders and decoders share: settings, embeddings with positions, and initial weights."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -21,7 +21,7 @@ from jumok.layers.gpu.stack import Embedded
 from jumok.layers.positions import Start, sinusoids
 from jumok.layers.transformer import Activation, Norm
 from jumok.models.config import TextModelConfig, token_table
-from jumok.settings import Depth, Fraction, PositiveInt
+from jumok.settings import Depth, Fraction, OnlyWith, PositiveInt
 
 Positions = Literal["added", "concatenated", "learned", "rotary"]
 
@@ -44,9 +44,9 @@ class TransformerConfig(TextModelConfig):
     """Layer normalisation before each sublayer ("pre") or after the residual connection ("post")."""
     positions: Positions = "added"
     """Position encoding: sinusoids "added" or "concatenated" to the embeddings, "learned" vectors, or "rotary"."""
-    position_width: PositiveInt = 32
+    position_width: Annotated[PositiveInt, OnlyWith("positions", "concatenated")] = 32
     """Part of `width` used by concatenated positions."""
-    longest: PositiveInt = 512
+    longest: Annotated[PositiveInt, OnlyWith("positions", "learned")] = 512
     """Number of learned positions."""
     activation: Activation = "relu"
     """Activation function of the feed-forward networks: "relu", "gelu", "silu" or "swiglu"."""

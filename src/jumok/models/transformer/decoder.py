@@ -13,7 +13,7 @@ from jumok.layers import KeyValueCache, KeyValues, MultiHeadAttention, RotaryPos
 from jumok.layers.gpu import stack
 from jumok.layers.multi_head import keys_values_of
 from jumok.layers.transformer import DecoderLayer
-from jumok.models.config import Tied, Tying, tied_output
+from jumok.models.config import PretrainedVectors, Tied, TiedOutput, Tying, tied_output
 from jumok.models.copying import CopyAttention, CopySource, LinearDecoder
 from jumok.models.encoder_decoder import Encoding, HeadWeights, Hidden, State, has_own_steps
 from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
@@ -22,25 +22,33 @@ from jumok.models.transformer.static_state import TransformerStaticState
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerDecoderConfig(Tying, TransformerConfig):
-    """The section [decoder] of a recipe, with kind = "transformer"."""
+class TransformerDecoderBase(Tying, TransformerConfig):
+    """The settings of a Transformer decoder, whatever its source is."""
 
     section: ClassVar[str] = "decoder"
 
     kind: Literal["transformer"] = "transformer"
     """Kind of decoder: "transformer", "rnn", "transducer" (edits its source) or "hard" (attends to one item)."""
-    copy: bool = False
-    """Let the decoder copy source tokens; needs a shared vocabulary."""
-    tied: Tied = "output"
-    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
+    tied: TiedOutput = "output"
+    """Shared weights: those of the embedding and the "output" layer, or "none"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.ties_output and self.token_width != self.width:
             raise ConfigError(
                 f"{self.shown('tied')} needs embeddings as wide as the states, but {self.shown('positions')} leaves "
-                f'them {self.token_width} of {self.shown("width")}; set {self.section}.tied = "none" or "embeddings"'
+                f'them {self.token_width} of {self.shown("width")}; set {self.section}.tied = "none"'
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerDecoderConfig(TransformerDecoderBase, PretrainedVectors):
+    """The section [decoder] of a recipe for translation, with kind = "transformer"."""
+
+    copy: bool = False
+    """Let the decoder copy source tokens; needs a shared vocabulary."""
+    tied: Tied = "output"  # type: ignore[assignment]
+    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +91,7 @@ class TransformerDecoder(LinearDecoder):
 
     def __init__(
         self,
-        config: TransformerDecoderConfig,
+        config: TransformerDecoderBase,
         *,
         vocabulary: int,
         encoder_width: int,

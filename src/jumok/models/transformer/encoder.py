@@ -12,12 +12,13 @@ from jumok.attention import Weights, tracing
 from jumok.layers import TokenEmbedding
 from jumok.layers.gpu import stack
 from jumok.layers.transformer import EncoderLayer
+from jumok.models.config import PretrainedVectors
 from jumok.models.encoder_decoder import Encoder, Encoding
 from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerEncoderConfig(TransformerConfig):
+class TransformerEncoderConfig(TransformerConfig, PretrainedVectors):
     """The section [encoder] of a recipe, with kind = "transformer"."""
 
     section: ClassVar[str] = "encoder"
