@@ -20,7 +20,7 @@ from jumok.tasks.alternatives import MORE
 from jumok.tasks.captioner import Caption, Captioner
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translated_text import Translation, join_parts
-from jumok.tasks.translator import Translator
+from jumok.tasks.translator import EncodedText, Translator
 
 
 class SearchWatcher:
@@ -76,9 +76,19 @@ class SearchWatcher:
 
 
 class SourceText(NamedTuple):
-    """A text to translate, or a part of one, and what watches the search for it."""
+    """A text to translate, tokenised with its tag, and what watches the search for it."""
 
     text: str
+    encoded: EncodedText
+    watcher: SearchWatcher | None = None
+
+
+class SourcePiece(NamedTuple):
+    """What is translated at once: a part of a text with the tag, or all of a text that has nothing to translate."""
+
+    text: str
+    parts: Sequence[EncodedText]
+    """The part; none if there is nothing to translate."""
     watcher: SearchWatcher | None = None
     part_number: int = 0
 
@@ -106,26 +116,31 @@ class TranslationJob:
         """The model, for any beam."""
         return TranslationJob, self.model.name
 
+    def source(self, text: str, watcher: SearchWatcher | None = None) -> SourceText:
+        """A text to translate, which is tokenised here and nowhere else."""
+        generator = self.model.generator
+        return SourceText(text, generator.encode(generator.tagged(text, self.tag)), watcher)
+
     def size(self, source: SourceText) -> int:
         """The number of tokens, the end among them."""
-        return self.model.generator.size(self.model.generator.tagged(source.text, self.tag)) + 1
+        return len(source.encoded.ids)
 
-    def split(self, source: SourceText, size: int) -> list[tuple[SourceText, int]]:
+    def split(self, source: SourceText, size: int) -> list[tuple[SourcePiece, int]]:
         """The parts that the model reads at once, with the tag; a text that is short enough is its own part."""
-        generator = self.model.generator
-        tagged = generator.tagged(source.text, self.tag)
-        if size - 1 <= generator.limits().part:
-            return [(source._replace(text=tagged), size)]
-        parts = generator.parts(tagged) or [(source.text, size - 1)]  # none of a text of spaces or tags alone
-        return [(SourceText(text, source.watcher, number), tokens + 1) for number, (text, tokens) in enumerate(parts)]
+        parts = self.model.generator.parts(source.encoded)
+        if not parts:  # a text of spaces or tags alone
+            return [(SourcePiece(source.encoded.text, (), source.watcher), size)]
+        return [
+            (SourcePiece(part.text, [part], source.watcher, number), len(part.ids)) for number, part in enumerate(parts)
+        ]
 
     def join(self, source: SourceText, parts: list[Translation]) -> Translation:
         """The translation of the text."""
         return join_parts(source.text, parts)
 
-    def __call__(self, batch: list[SourceText], check: CancelCheck) -> list[Translation]:
+    def __call__(self, batch: list[SourcePiece], check: CancelCheck) -> list[Translation]:
         """The translation of every part."""
-        watched = {number: source.watcher for number, source in enumerate(batch) if source.watcher is not None}
+        watched = {number: piece.watcher for number, piece in enumerate(batch) if piece.watcher is not None}
         for number, watcher in watched.items():
             watcher.begin(batch[number].part_number)
 
@@ -134,12 +149,13 @@ class TranslationJob:
                 watched[number].grow(batch[number].part_number, nodes)
 
         return self.model.generator.translate(
-            [source.text for source in batch],
+            [piece.text for piece in batch],
+            encoded=[piece.parts for piece in batch],
             beam=self.beam,
             n_best=self.n_best,
             watch=watch if watched else None,
             check=check,
-            prefix=[self.prefix if source.part_number == 0 else "" for source in batch] if self.prefix else None,
+            prefix=[self.prefix if piece.part_number == 0 else "" for piece in batch] if self.prefix else None,
             terms=self.terms,
         )
 

@@ -18,7 +18,6 @@ from jumok.serve.jobs import (
     ForcedOutput,
     OutputAttention,
     SearchWatcher,
-    SourceText,
     TranslationJob,
 )
 from jumok.serve.messages import (
@@ -112,7 +111,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
         job = await _search_job(service, body)
         service.check_texts(job, [body.text])
         watcher = SearchWatcher(job.model)
-        (translation,) = await service.results(request, job, [SourceText(body.text, watcher)])
+        (translation,) = await service.results(request, job, [job.source(body.text, watcher)])
         _check_one_part(translation, "search tree")
         steps = await run_in_threadpool(watcher.steps, translation)
         return BeamAnswer(

@@ -15,7 +15,7 @@ from jumok.images.files import Pixels, decode_image, reduced
 from jumok.serve.auth import client_address
 from jumok.serve.batching import Batcher
 from jumok.serve.errors import ClientGoneError, TimeLimitError
-from jumok.serve.jobs import AlternativesJob, CaptionJob, SourceText, TranslationJob
+from jumok.serve.jobs import AlternativesJob, CaptionJob, TranslationJob
 from jumok.serve.limits import Limits
 from jumok.serve.metrics import ServerMetrics
 from jumok.serve.models import ServedModel, find_model
@@ -150,7 +150,7 @@ class Service:
     async def translations(self, request: Request, job: TranslationJob, texts: Sequence[str]) -> list[Translation]:
         """The translations of texts."""
         self.check_texts(job, texts)
-        translations = await self.results(request, job, [SourceText(text) for text in texts])
+        translations = await self.results(request, job, [job.source(text) for text in texts])
         self.count(job.model, translations)
         return translations
 
