@@ -8,7 +8,7 @@ import jumok
 from jumok.data import Tokenizer
 from jumok.model_folder import BUNDLED
 from jumok.serve.jobs import TranslationJob
-from jumok.serve.models import ServedModel
+from jumok.serve.models import ServedGenerator
 from jumok.tasks.translator import Translator
 from support.serving import Live, serving
 
@@ -17,7 +17,7 @@ from support.serving import Live, serving
 def job() -> TranslationJob:
     translator = jumok.load(device="cpu")
     assert isinstance(translator, Translator)
-    return TranslationJob(ServedModel("bundled", "translation", translator), beam=1)
+    return TranslationJob(ServedGenerator("bundled", "translation", translator), beam=1)
 
 
 @pytest.fixture(scope="module")

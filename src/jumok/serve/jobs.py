@@ -14,19 +14,23 @@ from jumok.decoding import BeamTree, Node
 from jumok.decoding.constrained import FULL_BANKS
 from jumok.images.files import Pixels
 from jumok.serve.messages import BeamNode
-from jumok.serve.models import ServedModel, Source
+from jumok.serve.models import ServedGenerator, ServedMapper, ServedModel, Source
 from jumok.serve.queue import CancelCheck
 from jumok.tasks.alternatives import MORE
 from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.results import MapOptions, MappedOutput
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translated_text import Translation, join_parts
 from jumok.tasks.translator import EncodedText, Translator
+
+MAP_COST = 512
+"""The cost of a map that a task draws, large enough for small batches before the speed is known."""
 
 
 class SearchWatcher:
     """Collects the beam search for one text: a tree for each part of it."""
 
-    def __init__(self, model: ServedModel[Translator], on_change: Callable[[str], None] | None = None) -> None:
+    def __init__(self, model: ServedGenerator[Translator], on_change: Callable[[str], None] | None = None) -> None:
         self.model, self.on_change = model, on_change
         self.trees: dict[int, BeamTree] = {}
         self._shown = ""
@@ -97,7 +101,7 @@ class SourcePiece(NamedTuple):
 class TranslationJob:
     """Translation with these settings."""
 
-    model: ServedModel[Translator]
+    model: ServedGenerator[Translator]
     beam: int
     n_best: int = 1
     tag: str | None = None
@@ -163,7 +167,7 @@ class TranslationJob:
 class UnsplitJob:
     """A job whose items are computed in one piece."""
 
-    model: ServedModel[Any]
+    model: ServedModel
 
     @property
     def weight(self) -> int:
@@ -196,7 +200,7 @@ class BegunText(NamedTuple):
 class AlternativesJob(UnsplitJob):
     """Different words after the beginning of a translation."""
 
-    model: ServedModel[Translator]
+    model: ServedGenerator[Translator]
     beam: int
     count: int
     tag: str | None = None
@@ -220,7 +224,7 @@ class AlternativesJob(UnsplitJob):
 class CaptionJob(UnsplitJob):
     """Captioning with these settings."""
 
-    model: ServedModel[Captioner]
+    model: ServedGenerator[Captioner]
     beam: int
     n_best: int = 1
 
@@ -257,7 +261,7 @@ class OutputAttention(NamedTuple):
 class AttentionJob(UnsplitJob):
     """The attention of a model while it writes given tokens, and how probable they are."""
 
-    model: ServedModel[TextGenerator[Any]]
+    model: ServedGenerator[TextGenerator[Any]]
     words: bool | None = None
     kind: MapKind = "cross"
 
@@ -276,10 +280,36 @@ class AttentionJob(UnsplitJob):
 
 
 @dataclass(frozen=True)
+class MapJob(UnsplitJob):
+    """The outputs of a model with their maps, which its task draws."""
+
+    model: ServedMapper
+    options: MapOptions
+
+    @property
+    def weight(self) -> int:
+        """The same for every map: how much of a graph a node sees is known only when it is computed."""
+        return MAP_COST
+
+    def size(self, source: str) -> int:
+        """One map."""
+        return 1
+
+    def __call__(self, sources: list[str], check: CancelCheck) -> list[MappedOutput]:
+        """The output for every source."""
+        outputs = []
+        for source in sources:
+            check()
+            outputs.append(self.model.map(source, self.options))
+        check()  # one that came too late says nothing about the speed of others
+        return outputs
+
+
+@dataclass(frozen=True)
 class AlignmentJob(UnsplitJob):
     """Word alignment with the given layer and head."""
 
-    model: ServedModel[Translator]
+    model: ServedGenerator[Translator]
     layer: int | None = None
     head: int | None = None
     tag: str = ""
