@@ -59,10 +59,11 @@ def test_a_node_can_be_given_by_its_name(graphs):
 
 
 def test_the_attention_of_a_node_can_be_saved_as_a_page(graphs):
-    answer = graphs.post("/api/page", {"node": 4, "language": "ko"})
-    assert answer.headers["content-type"].startswith("text/html")
-    assert '<html lang="ko">' in answer.text
-    assert "<title>node 4: class" in answer.text
+    for language, title in (("en", "node 4: class"), ("ko", "노드의 어텐션: 4")):
+        answer = graphs.post("/api/page", {"node": 4, "language": language})
+        assert answer.headers["content-type"].startswith("text/html")
+        assert f'<html lang="{language}">' in answer.text
+        assert f"<title>{title}" in answer.text
 
 
 @pytest.mark.parametrize("path", ["/api/classify", "/api/attention", "/api/page"])
