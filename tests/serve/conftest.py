@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from jumok.tasks import read_task
 from support.commands import RECIPE, well, write
 from support.serving import Blocker, serving
 from support.shared import shared
@@ -93,6 +94,98 @@ def both(words, captioner):
     """A server with a translator and a captioner."""
     with serving({"words": words, "scenes": captioner}) as running:
         yield running
+
+
+GRAPH = """
+[graph]
+built_in = "planted"
+size = 200
+undirected = false
+[network]
+kind = "gatv2"
+layers = 2
+heads = 2
+width = 16
+dropout = 0.0
+attention_dropout = 0.0
+[training]
+steps = 40
+learning_rate = 0.05
+validate_every = 20
+metric = "accuracy"
+"""
+
+NAMED = {
+    "nodes.csv": "id,label,size\n"
+    + "".join(
+        f"{name},{'' if name == '가' else 'cat' if at % 2 else 'dog'},{at % 2}\n"
+        for at, name in enumerate("가나다라마바사아자차")
+    ),
+    "edges.csv": "source,target\n가,나\n나,다\n다,라\n라,가\n",
+}
+"""Of the nodes 가 has no label, and some have no neighbours."""
+
+
+@pytest.fixture(scope="session")
+def graph_model(tmp_path_factory):
+    """The folder of a network of two layers with two heads for the nodes of a built-in graph."""
+
+    def make(folder):
+        well("train", write(folder / "graph.toml", GRAPH), "--out", folder / "model", "--device", "cpu")
+
+    return shared(tmp_path_factory, "planted", make) / "model"
+
+
+@pytest.fixture(scope="session")
+def named_graph(tmp_path_factory):
+    """The folder of a network for a graph whose nodes have names."""
+
+    def make(folder):
+        for name, text in NAMED.items():
+            write(folder / name, text)
+        tables = f'nodes = "{folder / "nodes.csv"}"\nedges = "{folder / "edges.csv"}"\n'
+        recipe = f"[graph]\n{tables}[training]\nsteps = 4\nvalidate_every = 2\n"
+        well("train", write(folder / "pets.toml", recipe), "--out", folder / "model", "--device", "cpu")
+
+    return shared(tmp_path_factory, "pets", make) / "model"
+
+
+MAPPED = """
+import torch
+
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.tasks.results import Classification, MappedOutput
+from tasks.tagging import Tagging
+
+
+class MappedTagging(Tagging):
+    map_reads = "text"
+
+    def map(self, predictor, source, options):
+        tags = predictor.tag(source)
+        shown = AttentionMap(tuple(source), tuple(tags), torch.eye(len(source))[None, None])
+        shares = {"short": 0.75, "long": 0.25}
+        return MappedOutput({"text": " ".join(tags)}, [shown], classification=Classification(shares))
+
+    def map_examples(self, predictor, count):
+        return ["axe", "you"]
+
+
+del Tagging
+"""
+TAGGER = "[tagger]\nwidth = 8\n[training]\nsteps = 30\nlearning_rate = 0.05\nwarmup = 1\nvalidate_every = 10\n"
+
+
+@pytest.fixture(scope="session")
+def tagger(tmp_path_factory):
+    """The folder of a model of a task of one's own, which says what its maps read, and the task."""
+
+    def make(folder):
+        task = ("--task", write(folder / "tagging.py", MAPPED), "--device", "cpu")
+        well("train", write(folder / "tagging.toml", TAGGER), "--out", folder / "model", *task)
+
+    folder = shared(tmp_path_factory, "tagger", make)
+    return folder / "model", read_task(folder / "tagging.py")
 
 
 @pytest.fixture

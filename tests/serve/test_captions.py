@@ -10,13 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from jumok.errors import ModelError
 from jumok.images.scenes import scene
-from jumok.model_folder import NEW_WEIGHTS, publish
-from jumok.serve.models import MAX_EXAMPLES, serve_model
+from jumok.serve.models import MAX_EXAMPLES
 from jumok.serve.service import MAX_IMAGE_SIDE
 from jumok.tasks import CAPTIONING
-from support.commands import jumok
 from support.serving import serving
 
 PIXELS = scene(3, split="test").picture(64)
@@ -152,7 +149,7 @@ def test_a_model_of_another_task_is_refused(both):
 @pytest.mark.parametrize("body", [{}, {"text": "a", "image": PICTURE}])
 def test_attention_needs_a_text_or_an_image(both, body):
     answer = both.post("/api/attention", body)
-    assert (answer.status, answer.json["error"]) == (422, "give either text or image")
+    assert (answer.status, answer.json["error"]) == (422, "give one of text, image and node")
 
 
 def test_a_task_that_no_model_has_is_not_found(live, captioner):
@@ -179,17 +176,6 @@ def test_captions_count_tokens(words, captioner):
     with serving({"words": words, "scenes": captioner}) as live:
         ids = live.post("/api/caption", {"image": PICTURE}).json["n_best"][0]["ids"]
         assert f'jumok_tokens_total{{model="scenes",side="target"}} {len(ids)}.0' in live.get("/metrics").text
-
-
-def test_a_graph_network_is_refused_with_what_to_do_instead(tmp_path):
-    (tmp_path / NEW_WEIGHTS).touch()  # which nothing reads
-    publish(tmp_path, {"recipe.toml": b"[graph]\ncommunities = 3\n"}, "", tmp_path / NEW_WEIGHTS)
-    with pytest.raises(ModelError, match="jumok look"):
-        serve_model("graph", tmp_path)
-    done = jumok("serve", tmp_path, "--port", 0)
-    assert done.code == 1
-    assert "classifies the nodes of a graph, which jumok serve does not support" in done.err
-    assert done.err.count("\n") == 1
 
 
 def test_large_bodies_wait_while_memory_is_full_and_small_ones_do_not(both, monkeypatch):

@@ -11,16 +11,16 @@ schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 GenerationMode = schemathesis.GenerationMode
 
-POSTED = ["translate", "stream", "alternatives", "beam", "align", "caption", "attention", "page"]
+POSTED = ["translate", "stream", "alternatives", "beam", "align", "caption", "classify", "attention", "page"]
 OPERATIONS = [("POST", f"/api/{name}") for name in POSTED] + [
     ("GET", path) for path in ("/api/models", "/health", "/metrics")
 ]
 
 
 @pytest.fixture(scope="module")
-def description(reverser, words, captioner):
+def description(reverser, words, captioner, graph_model):
     """Of a server with room and time for all that is asked, so that no answer may be one of 5xx."""
-    models = {"reverser": reverser, "words": words, "scenes": captioner}
+    models = {"reverser": reverser, "words": words, "scenes": captioner, "planted": graph_model}
     with serving(models, queue=10_000, seconds=600, characters=300) as live:
         yield schemathesis.openapi.from_url(f"{live.url}/openapi.json")
 

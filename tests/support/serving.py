@@ -59,9 +59,15 @@ def events(text: str) -> list[tuple[str, Any]]:
 
 @contextmanager
 def serving(
-    models: Any, *, key: str | None = None, origins: tuple[str, ...] = (), hosts: tuple[str, ...] = (), **options: Any
+    models: Any,
+    *,
+    key: str | None = None,
+    origins: tuple[str, ...] = (),
+    hosts: tuple[str, ...] = (),
+    task: Any = None,
+    **options: Any,
 ) -> Iterator[Live]:
-    """Serve `models`, given as name: folder; options are those of Limits, of batches and of connections."""
+    """Serve `models`, given as name: folder, of `task`; other options are those of Limits, batches and connections."""
     import uvicorn
 
     from jumok.serve.app import create_app
@@ -73,7 +79,7 @@ def serving(
     batching = {name: options.pop(name) for name in ("batch_tokens", "window") if name in options}
     network = {name: options.pop(name) for name in ("connections", "head_seconds", "proxies") if name in options}
     limits = Limits(**options)
-    service = Service.start(load_models(models, device="cpu"), limits, **batching)
+    service = Service.start(load_models(models, device="cpu", task=task), limits, **batching)
     app = create_app(service, key=key, origins=origins, hosts=hosts)
     server = uvicorn.Server(server_config(app, seconds=limits.seconds, **network))
     with listen("127.0.0.1", 0) as listening:

@@ -28,7 +28,7 @@ COMMANDS = {
     "compare": "Compare models: quality, gradient or speed against length, as a table and a picture.",
     "align": "Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.",
     "backtranslate": "Make synthetic training pairs from monolingual text, with a model of the opposite direction.",
-    "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
+    "serve": "Serve a web page that translates text, describes images or classifies nodes, and a REST API.",
     "inspect": "Show what a model consists of, and check all of its files.",
     "shortlist": "Build a shortlist of target words from your own text, to speed up --precision int8.",
     "average": "Average the weights of several models into a new one; everything else comes from the first.",

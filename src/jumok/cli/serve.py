@@ -16,7 +16,10 @@ from jumok.serve.limits import Limits
 def serve(
     models: Annotated[
         list[str] | None,
-        Argument(help="Folders of translators and captioners, or NAME=FOLDER. Defaults to the bundled translator."),
+        Argument(
+            help="Folders of translators, captioners and graph models, or NAME=FOLDER. Defaults to the bundled "
+            "translator."
+        ),
     ] = None,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all interfaces.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 8000,
@@ -62,7 +65,7 @@ def serve(
         int, Option(min=1, help="Maximum number of open connections; the limit on open files may lower it.")
     ] = 1000,
 ) -> None:
-    """Serve a web page that translates text or describes images and shows attention, and a REST API."""
+    """Serve a web page that translates text, describes images or classifies nodes, and a REST API."""
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "serve", "the server")

@@ -13,6 +13,7 @@ from annotated_types import Ge
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 from jumok.errors import ArgumentError, ConfigError, DataError
+from jumok.files import quoted
 from jumok.settings import FilePath, NonNegativeFloat, NonNegativeInt, OnlyWith, Settings
 
 SPLITS = ("train", "valid", "test")
@@ -186,7 +187,8 @@ def find_node(graph: Graph, name: str) -> int:
         composed = [normalize("NFC", known) for known in graph.names]
         if (same := normalize("NFC", name)) in composed:
             return composed.index(same)
-        raise ArgumentError(f"there is no node {name!r}; nodes are called {', '.join(map(repr, graph.names[:3]))} …")
+        known_ones = ", ".join(map(quoted, graph.names[:3]))
+        raise ArgumentError(f"there is no node {quoted(name)}; nodes are called {known_ones} …")
     if not name.isdecimal() or len(name) > 18 or int(name) >= graph.nodes:
         raise ArgumentError(f"there is no node {name[:40]}; nodes are 0 to {graph.nodes - 1}")
     return int(name)

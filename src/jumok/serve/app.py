@@ -44,7 +44,7 @@ def create_app(
     app = FastAPI(
         title="jumok",
         version=jumok.__version__,
-        description="Translation and image captions with visible attention.",
+        description="Translation, image captions and classes of nodes with visible attention.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # served by server_routes, with the key
@@ -157,7 +157,7 @@ def _limit(field: str, schema: dict[str, Any], limits: Limits) -> None:
     kind = schema.get("type")
     if field in ("beam", "n_best", "count") and kind == "integer":
         schema["maximum"] = limits.beam
-    if field in ("text", "source", "target", "prefix") and kind == "string":
+    if field in ("text", "source", "target", "prefix", "node") and kind == "string":
         schema["maxLength"] = limits.characters
     if field == "text" and kind == "array":
         schema["maxItems"] = limits.texts

@@ -14,19 +14,23 @@ from jumok.decoding import BeamTree, Node
 from jumok.decoding.constrained import FULL_BANKS
 from jumok.images.files import Pixels
 from jumok.serve.messages import BeamNode
-from jumok.serve.models import ServedModel, Source
+from jumok.serve.models import ServedGenerator, ServedMapper, ServedModel, Source
 from jumok.serve.queue import CancelCheck
 from jumok.tasks.alternatives import MORE
 from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.results import MapOptions, MappedOutput
 from jumok.tasks.text_generator import TextGenerator
 from jumok.tasks.translated_text import Translation, join_parts
-from jumok.tasks.translator import Translator
+from jumok.tasks.translator import EncodedText, Translator
+
+MAP_COST = 512
+"""The cost of a map that a task draws, large enough for small batches before the speed is known."""
 
 
 class SearchWatcher:
     """Collects the beam search for one text: a tree for each part of it."""
 
-    def __init__(self, model: ServedModel[Translator], on_change: Callable[[str], None] | None = None) -> None:
+    def __init__(self, model: ServedGenerator[Translator], on_change: Callable[[str], None] | None = None) -> None:
         self.model, self.on_change = model, on_change
         self.trees: dict[int, BeamTree] = {}
         self._shown = ""
@@ -76,9 +80,19 @@ class SearchWatcher:
 
 
 class SourceText(NamedTuple):
-    """A text to translate, or a part of one, and what watches the search for it."""
+    """A text to translate, tokenised with its tag, and what watches the search for it."""
 
     text: str
+    encoded: EncodedText
+    watcher: SearchWatcher | None = None
+
+
+class SourcePiece(NamedTuple):
+    """What is translated at once: a part of a text with the tag, or all of a text that has nothing to translate."""
+
+    text: str
+    parts: Sequence[EncodedText]
+    """The part; none if there is nothing to translate."""
     watcher: SearchWatcher | None = None
     part_number: int = 0
 
@@ -87,7 +101,7 @@ class SourceText(NamedTuple):
 class TranslationJob:
     """Translation with these settings."""
 
-    model: ServedModel[Translator]
+    model: ServedGenerator[Translator]
     beam: int
     n_best: int = 1
     tag: str | None = None
@@ -106,26 +120,31 @@ class TranslationJob:
         """The model, for any beam."""
         return TranslationJob, self.model.name
 
+    def source(self, text: str, watcher: SearchWatcher | None = None) -> SourceText:
+        """A text to translate, which is tokenised here and nowhere else."""
+        generator = self.model.generator
+        return SourceText(text, generator.encode(generator.tagged(text, self.tag)), watcher)
+
     def size(self, source: SourceText) -> int:
         """The number of tokens, the end among them."""
-        return self.model.generator.size(self.model.generator.tagged(source.text, self.tag)) + 1
+        return len(source.encoded.ids)
 
-    def split(self, source: SourceText, size: int) -> list[tuple[SourceText, int]]:
+    def split(self, source: SourceText, size: int) -> list[tuple[SourcePiece, int]]:
         """The parts that the model reads at once, with the tag; a text that is short enough is its own part."""
-        generator = self.model.generator
-        tagged = generator.tagged(source.text, self.tag)
-        if size - 1 <= generator.limits().part:
-            return [(source._replace(text=tagged), size)]
-        parts = generator.parts(tagged) or [(source.text, size - 1)]  # none of a text of spaces or tags alone
-        return [(SourceText(text, source.watcher, number), tokens + 1) for number, (text, tokens) in enumerate(parts)]
+        parts = self.model.generator.parts(source.encoded)
+        if not parts:  # a text of spaces or tags alone
+            return [(SourcePiece(source.encoded.text, (), source.watcher), size)]
+        return [
+            (SourcePiece(part.text, [part], source.watcher, number), len(part.ids)) for number, part in enumerate(parts)
+        ]
 
     def join(self, source: SourceText, parts: list[Translation]) -> Translation:
         """The translation of the text."""
         return join_parts(source.text, parts)
 
-    def __call__(self, batch: list[SourceText], check: CancelCheck) -> list[Translation]:
+    def __call__(self, batch: list[SourcePiece], check: CancelCheck) -> list[Translation]:
         """The translation of every part."""
-        watched = {number: source.watcher for number, source in enumerate(batch) if source.watcher is not None}
+        watched = {number: piece.watcher for number, piece in enumerate(batch) if piece.watcher is not None}
         for number, watcher in watched.items():
             watcher.begin(batch[number].part_number)
 
@@ -134,12 +153,13 @@ class TranslationJob:
                 watched[number].grow(batch[number].part_number, nodes)
 
         return self.model.generator.translate(
-            [source.text for source in batch],
+            [piece.text for piece in batch],
+            encoded=[piece.parts for piece in batch],
             beam=self.beam,
             n_best=self.n_best,
             watch_steps=watch if watched else None,
             check=check,
-            prefix=[self.prefix if source.part_number == 0 else "" for source in batch] if self.prefix else None,
+            prefix=[self.prefix if piece.part_number == 0 else "" for piece in batch] if self.prefix else None,
             terms=self.terms,
         )
 
@@ -147,7 +167,7 @@ class TranslationJob:
 class UnsplitJob:
     """A job whose items are computed in one piece."""
 
-    model: ServedModel[Any]
+    model: ServedModel
 
     @property
     def weight(self) -> int:
@@ -180,7 +200,7 @@ class BegunText(NamedTuple):
 class AlternativesJob(UnsplitJob):
     """Different words after the beginning of a translation."""
 
-    model: ServedModel[Translator]
+    model: ServedGenerator[Translator]
     beam: int
     count: int
     tag: str | None = None
@@ -204,7 +224,7 @@ class AlternativesJob(UnsplitJob):
 class CaptionJob(UnsplitJob):
     """Captioning with these settings."""
 
-    model: ServedModel[Captioner]
+    model: ServedGenerator[Captioner]
     beam: int
     n_best: int = 1
 
@@ -241,7 +261,7 @@ class OutputAttention(NamedTuple):
 class AttentionJob(UnsplitJob):
     """The attention of a model while it writes given tokens, and how probable they are."""
 
-    model: ServedModel[TextGenerator[Any]]
+    model: ServedGenerator[TextGenerator[Any]]
     words: bool | None = None
     kind: MapKind = "cross"
 
@@ -260,10 +280,36 @@ class AttentionJob(UnsplitJob):
 
 
 @dataclass(frozen=True)
+class MapJob(UnsplitJob):
+    """The outputs of a model with their maps, which its task draws."""
+
+    model: ServedMapper
+    options: MapOptions
+
+    @property
+    def weight(self) -> int:
+        """The same for every map: how much of a graph a node sees is known only when it is computed."""
+        return MAP_COST
+
+    def size(self, source: str) -> int:
+        """One map."""
+        return 1
+
+    def __call__(self, sources: list[str], check: CancelCheck) -> list[MappedOutput]:
+        """The output for every source."""
+        outputs = []
+        for source in sources:
+            check()
+            outputs.append(self.model.map(source, self.options))
+        check()  # one that came too late says nothing about the speed of others
+        return outputs
+
+
+@dataclass(frozen=True)
 class AlignmentJob(UnsplitJob):
     """Word alignment with the given layer and head."""
 
-    model: ServedModel[Translator]
+    model: ServedGenerator[Translator]
     layer: int | None = None
     head: int | None = None
     tag: str = ""

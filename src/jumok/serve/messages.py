@@ -13,10 +13,10 @@ from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.scores.word_probabilities import OutputProbabilities
 from jumok.data import Pair
 from jumok.data.word_links import Link, format_word_links
-from jumok.serve.models import ServedModel
+from jumok.serve.models import Reads, ServedGenerator, ServedModel
 from jumok.tasks.alternatives import next_word
 from jumok.tasks.captioner import Caption
-from jumok.tasks.results import Languages
+from jumok.tasks.results import Classification, Languages, MapOptions
 from jumok.tasks.translated_text import Translation
 from jumok.tasks.translation_warnings import WarningKind
 
@@ -47,6 +47,7 @@ Text = Annotated[str, AfterValidator(complete_characters)]
 ImageFile = Annotated[
     bytes, BeforeValidator(decode_base64), WithJsonSchema({"type": "string", "contentEncoding": "base64"})
 ]
+NodeName = Annotated[int | Text, Field(description="The number or name of a node.")]
 IMAGE_DESCRIPTION = "An image file (JPEG, PNG, WebP, …) in base64, or a data URL."
 ModelName = Annotated[
     Text | None, Field(description="A name from `/api/models`; defaults to the first model for this task.")
@@ -125,11 +126,19 @@ class CaptionRequest(Message):
     n_best: NBest = 1
 
 
+class ClassifyRequest(Message):
+    """A node to classify."""
+
+    node: NodeName
+    model: ModelName = None
+
+
 class AttentionRequest(Message):
-    """A text or an image, and optionally the output to show; defaults to the output of the model."""
+    """A text, an image or a node, and optionally the output to show; defaults to the output of the model."""
 
     text: Annotated[Text | None, Field(description="The source text, for a translator.")] = None
     image: Annotated[ImageFile | None, Field(description=f"For a captioner. {IMAGE_DESCRIPTION}")] = None
+    node: Annotated[int | Text | None, Field(description="For a graph model: the number or name of a node.")] = None
     target: Annotated[Text | None, Field(description="A translation or caption that the model is made to write.")] = (
         None
     )
@@ -154,8 +163,8 @@ class AttentionRequest(Message):
     @model_validator(mode="after")
     def check_source_and_target(self) -> "AttentionRequest":
         """Exactly one source, and at most one target."""
-        if (self.text is None) == (self.image is None):
-            raise ValueError("give either text or image")
+        if sum(source is not None for source in (self.text, self.image, self.node)) != 1:
+            raise ValueError("give one of text, image and node")
         if self.target is not None and self.target_ids is not None:
             raise ValueError("give either target or target_ids, not both")
         return self
@@ -181,6 +190,18 @@ class AlignRequest(Message):
     tag: TagName = None
     from_language: FromLanguage = None
     to_language: ToLanguage = None
+
+
+def map_options(request: AttentionRequest) -> MapOptions:
+    """The same as options of a task that draws maps."""
+    return MapOptions(
+        target=request.target,
+        kind=request.kind,
+        tokens=None if request.words is None else not request.words,
+        beam=request.beam,
+        tag=request.tag,
+        languages=languages_of(request),
+    )
 
 
 def languages_of(request: SearchRequest | AlternativesRequest | AttentionRequest | AlignRequest) -> Languages:
@@ -230,7 +251,7 @@ class TranslationAnswer(Message):
     n_best: Annotated[list[HypothesisAnswer], Field(description="Best first; the first one is the translation.")]
 
     @classmethod
-    def of(cls, translation: Translation, model: ServedModel[Any]) -> "TranslationAnswer":
+    def of(cls, translation: Translation, model: ServedGenerator[Any]) -> "TranslationAnswer":
         """The message for a translation."""
         decode = model.generator.tokenizer.decode
         return cls(
@@ -268,7 +289,7 @@ class AlternativesAnswer(Message):
     alternatives: list[Alternative]
 
     @classmethod
-    def of(cls, translations: Sequence[Translation], prefix: str, model: ServedModel[Any]) -> "AlternativesAnswer":
+    def of(cls, translations: Sequence[Translation], prefix: str, model: ServedGenerator[Any]) -> "AlternativesAnswer":
         """The message for the translations after a prefix."""
         begun = model.generator.tokenizer.decode(model.generator.tokenizer.encode(prefix))
         alternatives = [
@@ -292,13 +313,45 @@ class CaptionAnswer(Message):
     n_best: Annotated[list[HypothesisAnswer], Field(description="Best first; the first one is the caption.")]
 
     @classmethod
-    def of(cls, caption: Caption, model: ServedModel[Any]) -> "CaptionAnswer":
+    def of(cls, caption: Caption, model: ServedGenerator[Any]) -> "CaptionAnswer":
         """The message for a caption."""
         best = [
             HypothesisAnswer(text=output.text, score=round(output.score, SCORE_DIGITS), ids=list(output.ids))
             for output in caption.n_best or (caption,)
         ]
         return cls(model=model.name, text=caption.text, score=best[0].score, n_best=best)
+
+
+class ClassAnswer(Message):
+    """The predicted class."""
+
+    predicted: Annotated[str, Field(alias="class", description="The most probable class.")]
+    probability: float
+    label: Annotated[str | None, Field(description="The true class; null if it is unknown.")]
+    probabilities: Annotated[dict[str, float], Field(description="Probability of every class, most probable first.")]
+
+
+def class_facts(classification: Classification) -> dict[str, Any]:
+    """The fields of a ClassAnswer."""
+    rounded = {name: round(share, PROBABILITY_DIGITS) for name, share in classification.probabilities.items()}
+    predicted = classification.predicted
+    return {
+        "class": predicted,
+        "probability": rounded[predicted],
+        "label": classification.label,
+        "probabilities": rounded,
+    }
+
+
+class AskedNode(Message):
+    """The node of a request."""
+
+    model: str
+    node: Annotated[int | str, Field(description="As in the request.")]
+
+
+class ClassifyAnswer(ClassAnswer, AskedNode):
+    """The predicted class of a node."""
 
 
 class AxisNames(Message):
@@ -313,9 +366,12 @@ class WeightMatrix(Message):
 
     source: Annotated[
         list[str],
-        Field(description="The words attended to: of the source; for an image, names of its regions, row by row."),
+        Field(
+            description="The words attended to: of the source; for an image, names of its regions, row by row; for a "
+            "node, the node, its neighbours, and theirs."
+        ),
     ]
-    target: list[str]
+    target: Annotated[list[str], Field(description="The words that attend; for a node, the node and neighbours.")]
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
     probabilities: Annotated[
         list[float] | None,
@@ -344,26 +400,49 @@ class ImageLayoutAnswer(Message):
     unseen: Annotated[float, Field(description="Brightness outside the part that the model saw.")]
 
 
+class GraphLayoutAnswer(Message):
+    """The nodes of a map, as the page draws them."""
+
+    kind: Literal["graph"]
+    numbers: Annotated[list[int], Field(description="The number of each source in the graph.")]
+    classes: Annotated[list[str], Field(description="The true class of each source; ? if it is unknown.")]
+    neighbours: Annotated[int, Field(description="Nodes that the first one can attend to besides itself.")]
+    predicted: Annotated[str, Field(description="The predicted class of the first; empty if graphs are classified.")]
+    probability: float
+
+
 class AttentionAnswer(WeightMatrix):
     """The attention of each target word."""
 
     model: str
     names: AxisNames
     kind: Annotated[MapKind, Field(description="As in the request.")] = "cross"
-    layout: Annotated[ImageLayoutAnswer | None, Field(description="The image, if the source is one.")] = None
+    layout: Annotated[
+        ImageLayoutAnswer | GraphLayoutAnswer | None,
+        Field(description="The image, if the source is one; the nodes, if it is a node."),
+    ] = None
     tokens: Annotated[
         WeightMatrix | None, Field(description="The weights of tokens, if requested and some word has several tokens.")
     ] = None
-    text: Annotated[str, Field(description="The translation or caption.")]
+    text: Annotated[str, Field(description="The translation or caption; for a node, its class in words.")]
+    classification: Annotated[
+        ClassAnswer | None, Field(description="The predicted class, if the model classifies its input.")
+    ] = None
 
 
 def attention_answer(
-    model: ServedModel[Any], attention: AttentionMap, text: str, probabilities: OutputProbabilities
+    model: ServedModel,
+    attention: AttentionMap,
+    text: str,
+    probabilities: OutputProbabilities | None,
+    classification: Classification | None,
 ) -> dict[str, Any]:
     """An AttentionAnswer as plain lists: it is large and needs no validation."""
     plain = widget_data(attention)
     plain.pop("title", None)
-    if attention.kind != "encoder":
+    if classification is not None:
+        plain["classification"] = class_facts(classification)
+    if probabilities is not None and attention.kind != "encoder":
         plain["probabilities"] = _of_target(attention.target, probabilities)
         if attention.tokens is not None:
             plain["tokens"]["probabilities"] = _of_target(attention.tokens.target, probabilities)
@@ -389,7 +468,7 @@ class AlignAnswer(Message):
     head: Annotated[int | None, Field(description="The head used; null for the mean of the layer's heads.")]
 
     @classmethod
-    def of(cls, model: ServedModel[Any], pair: Pair, links: Collection[Link], used: AlignmentHead) -> "AlignAnswer":
+    def of(cls, model: ServedGenerator[Any], pair: Pair, links: Collection[Link], used: AlignmentHead) -> "AlignAnswer":
         """The message for an alignment of words, separated by white space, or of a character-level model's tokens."""
         source, target = model.aligner.units(pair)
         return cls(
@@ -429,46 +508,70 @@ class ModelAnswer(Message):
     """A model on this server."""
 
     name: str
-    task: Annotated[str, Field(description="Such as `translation` or `captioning`.")]
+    task: Annotated[str, Field(description="Such as `translation`, `captioning` or `node classification`.")]
+    reads: Annotated[Reads, Field(description="The input, and the field of `/api/attention` that takes it.")]
+    generates: Annotated[
+        bool, Field(description="Whether it writes translations or captions by beam search; others only have maps.")
+    ]
     parameters: int
-    source_language: str | None
-    target_language: str | None
-    source_languages: Annotated[list[str], Field(description="Languages that `from` may name; none if it has one.")]
-    target_languages: Annotated[list[str], Field(description="Languages that `to` may name; none if it has one.")]
-    layers: Annotated[int, Field(description="Layers that attend to the source; 0 for a model without attention.")]
-    heads: int
-    kinds: Annotated[list[MapKind], Field(description="Kinds of attention that can be shown.")]
-    letters: Annotated[bool, Field(description="Whether a tokenizer is character-level; maps are then between tokens.")]
-    longest: Annotated[int | None, Field(description="Tokens that a translator reads at once; longer texts are split.")]
-    beam: Annotated[int, Field(description="Default beam size.")]
-    corpus: Annotated[str | None, Field(description="The built-in corpus that the model was trained on, if any.")]
-    tags: Annotated[list[str], Field(description="Tags of a language or domain that a translator knows.")]
-    examples: Annotated[list[str], Field(description="Texts to try; for a captioner, images as data URLs.")]
+    examples: Annotated[list[str], Field(description="Texts or nodes to try; for a captioner, images as data URLs.")]
+    source_language: str | None = None
+    target_language: str | None = None
+    source_languages: Annotated[
+        list[str], Field(description="Languages that `from` may name; none if it has one.")
+    ] = []
+    target_languages: Annotated[list[str], Field(description="Languages that `to` may name; none if it has one.")] = []
+    layers: Annotated[
+        int | None,
+        Field(description="Layers that attend to the source; 0 for a model without attention, null if its maps tell."),
+    ] = None
+    heads: int | None = None
+    kinds: Annotated[list[MapKind], Field(description="Kinds of attention that can be shown.")] = ["cross"]
+    letters: Annotated[
+        bool, Field(description="Whether a tokenizer is character-level; maps are then between tokens.")
+    ] = False
+    longest: Annotated[
+        int | None, Field(description="Tokens that a translator reads at once; longer texts are split.")
+    ] = None
+    beam: Annotated[int | None, Field(description="Default beam size; null for a model that generates no text.")] = None
+    corpus: Annotated[str | None, Field(description="The built-in corpus that the model was trained on, if any.")] = (
+        None
+    )
+    tags: Annotated[list[str], Field(description="Tags of a language or domain that a translator knows.")] = []
 
     @classmethod
-    def of(cls, model: ServedModel[Any]) -> "ModelAnswer":
+    def of(cls, model: ServedModel) -> "ModelAnswer":
         """The message for a model."""
-        generator = model.generator
-        source, target = generator.languages
-        sources, targets = generator.language_choices
         return cls(
             name=model.name,
             task=model.task,
+            reads=model.reads,
+            generates=isinstance(model, ServedGenerator),
             parameters=model.parameters,
-            source_language=source,
-            target_language=target,
-            source_languages=sources,
-            target_languages=targets,
-            layers=model.layers,
-            heads=model.heads,
-            kinds=list(model.kinds),
-            letters=generator.is_character_level,
-            longest=generator.longest,
-            beam=generator.decoding.beam,
-            corpus=generator.corpus or None,
-            tags=generator.tags,
             examples=list(model.examples),
+            **(_generator_facts(model) if isinstance(model, ServedGenerator) else {}),
         )
+
+
+def _generator_facts(model: ServedGenerator[Any]) -> dict[str, Any]:
+    """The fields of a ModelAnswer that only models have that generate text."""
+    generator = model.generator
+    source, target = generator.languages
+    sources, targets = generator.language_choices
+    return {
+        "source_language": source,
+        "target_language": target,
+        "source_languages": sources,
+        "target_languages": targets,
+        "layers": model.layers,
+        "heads": model.heads,
+        "kinds": list(model.kinds),
+        "letters": generator.is_character_level,
+        "longest": generator.longest,
+        "beam": generator.decoding.beam,
+        "corpus": generator.corpus or None,
+        "tags": generator.tags,
+    }
 
 
 class LimitsAnswer(Message):

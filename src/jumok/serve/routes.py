@@ -1,4 +1,4 @@
-"""The REST API: translation, captions, attention, alignment, the beam search, and information about the server."""
+"""The REST API: translation, captions, classes of nodes, attention, alignment, beam search, and the server itself."""
 
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
@@ -8,17 +8,18 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 import jumok
-from jumok.analysis.draw.page import attention_page
+from jumok.analysis.draw.page import MOST, attention_page
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.scores.word_probabilities import OutputProbabilities
 from jumok.data import Pair
 from jumok.errors import ArgumentError
+from jumok.serve.errors import TooLargeError
 from jumok.serve.jobs import (
     AlignmentJob,
     AttentionJob,
     BegunText,
     ForcedOutput,
-    OutputAttention,
     SearchWatcher,
-    SourceText,
     TranslationJob,
 )
 from jumok.serve.messages import (
@@ -31,6 +32,8 @@ from jumok.serve.messages import (
     BeamAnswer,
     CaptionAnswer,
     CaptionRequest,
+    ClassifyAnswer,
+    ClassifyRequest,
     HealthAnswer,
     LimitsAnswer,
     ModelAnswer,
@@ -43,11 +46,14 @@ from jumok.serve.messages import (
     TranslateRequest,
     TranslationAnswer,
     attention_answer,
+    class_facts,
     languages_of,
+    map_options,
 )
-from jumok.serve.models import ServedModel
+from jumok.serve.models import Reads, ServedGenerator, ServedMapper, ServedModel, find_model
 from jumok.serve.service import Service
 from jumok.serve.stream import open_stream, send_events
+from jumok.tasks.results import Classification, MapOptions, MappedOutput
 from jumok.tasks.translated_text import Translation
 
 STATUSES = {
@@ -112,7 +118,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
         job = await _search_job(service, body)
         service.check_texts(job, [body.text])
         watcher = SearchWatcher(job.model)
-        (translation,) = await service.results(request, job, [SourceText(body.text, watcher)])
+        (translation,) = await service.results(request, job, [job.source(body.text, watcher)])
         _check_one_part(translation, "search tree")
         steps = await run_in_threadpool(watcher.steps, translation)
         return BeamAnswer(
@@ -138,7 +144,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
 
 
 def attention_routes(service: Service, security: list[Any]) -> APIRouter:
-    """The routes that caption an image, and those that show the attention of any model."""
+    """The routes that caption an image or classify a node, and those that show the attention of any model."""
     router = APIRouter(prefix="/api", responses=ERRORS, dependencies=security)
 
     async def has_captioner() -> None:
@@ -153,14 +159,25 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
             image = await service.image(body.image)
             return CaptionAnswer.of(await service.caption(request, job, image), job.model)
 
+    async def has_classifier() -> None:
+        service.mapper(None, "node")
+
+    @router.post("/classify", tags=["graphs"], dependencies=[Depends(has_classifier)])
+    async def classify(body: ClassifyRequest, request: Request) -> ClassifyAnswer:
+        """Return the class of a node: the probability of every class, and the true one if it is known."""
+        model = service.mapper(body.model, "node")
+        output = await _mapped(service, request, model, str(body.node), MapOptions())
+        if output.classification is None:
+            raise ArgumentError(f"the model {model.name} gives a node no class; /api/attention shows its attention")
+        return ClassifyAnswer(model=model.name, node=body.node, **class_facts(output.classification))
+
     @router.post("/attention", tags=["attention"], response_model=AttentionAnswer)
     async def attention(body: AttentionRequest, request: Request) -> JSONResponse:
-        """Return the attention of each word of a translation or caption: that of the model, or a given one."""
-        output = await _output(service, body, request)
-        attention, probabilities = output.shown
+        """Return the attention of a node, or of each word of a translation or caption: the model's or a given one."""
+        model, attention, text, probabilities, classification = await _output(service, body, request)
         if not body.tokens:
             attention = replace(attention, tokens=None)
-        answer = await run_in_threadpool(attention_answer, output.model, attention, output.text, probabilities)
+        answer = await run_in_threadpool(attention_answer, model, attention, text, probabilities, classification)
         return JSONResponse(answer)
 
     @router.post("/page", tags=["attention"], response_class=Response, responses={200: HTML})
@@ -170,7 +187,7 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
         title = output.text if body.text is None or body.kind == "decoder" else f"{body.text} → {output.text}"
         title = str(body.text) if body.kind == "encoder" else title
         return HTMLResponse(
-            await run_in_threadpool(attention_page, replace(output.shown.attention, title=title[:300]), body.language)
+            await run_in_threadpool(attention_page, replace(output.attention, title=title[:300]), body.language)
         )
 
     return router
@@ -226,18 +243,50 @@ async def _search_job(service: Service, body: SearchRequest) -> TranslationJob:
 
 
 class AttendedOutput(NamedTuple):
-    """A translation or caption with its attention."""
+    """The output of a model with its attention."""
 
-    model: ServedModel[Any]
-    shown: OutputAttention
+    model: ServedModel
+    attention: AttentionMap
     text: str
+    probabilities: OutputProbabilities | None = None
+    """Of the words of a generated text."""
+    classification: Classification | None = None
 
 
 async def _output(service: Service, body: AttentionRequest, request: Request) -> AttendedOutput:
     async with service.time_limit():  # for all steps together
-        if body.image is None:
-            return await _translation_attention(service, body, request, body.text or "")
-        return await _caption_attention(service, body, request, body.image)
+        if body.image is not None:
+            return await _caption_attention(service, body, request, body.image)
+        reads: Reads = "text" if body.node is None else "node"
+        source = body.text or "" if body.node is None else str(body.node)
+        model = find_model(service.models, body.model, reads, ServedModel)
+        if isinstance(model, ServedMapper):
+            return await _mapped_attention(service, body, request, model, source)
+        return await _translation_attention(service, body, request, source)
+
+
+async def _mapped_attention(
+    service: Service, body: AttentionRequest, request: Request, model: ServedMapper, source: str
+) -> AttendedOutput:
+    if body.target_ids is not None:
+        raise ArgumentError(
+            f"target_ids does not apply to the model {model.name}, which generates no text; leave it out"
+        )
+    output = await _mapped(service, request, model, source, map_options(body))
+    (shown,) = output.maps
+    if shown.weights.numel() > MOST:
+        raise TooLargeError(f"the map has {shown.weights.numel():,} weights, more than the {MOST:,} allowed")
+    return AttendedOutput(model, shown, output.facts["text"], None, output.classification)
+
+
+async def _mapped(
+    service: Service, request: Request, model: ServedMapper, source: str, options: MapOptions
+) -> MappedOutput:
+    """The output of a model whose task draws maps."""
+    service.limits.check_texts([source, options.target or ""])
+    output: MappedOutput
+    (output,) = await service.results(request, service.map_job(model, options), [source])
+    return output
 
 
 async def _translation_attention(
@@ -271,13 +320,13 @@ async def _caption_attention(
 
 
 async def _forced_attention(
-    service: Service, body: AttentionRequest, request: Request, model: ServedModel[Any], output: ForcedOutput
+    service: Service, body: AttentionRequest, request: Request, model: ServedGenerator[Any], output: ForcedOutput
 ) -> AttendedOutput:
     (shown,) = await service.results(request, AttentionJob(model, body.words, body.kind), [output])
-    return AttendedOutput(model, shown, model.generator.tokenizer.decode(output.ids))
+    return AttendedOutput(model, shown.attention, model.generator.tokenizer.decode(output.ids), shown.probabilities)
 
 
-def _given_ids(model: ServedModel[Any], body: AttentionRequest) -> tuple[int, ...] | None:
+def _given_ids(model: ServedGenerator[Any], body: AttentionRequest) -> tuple[int, ...] | None:
     """The tokens of the target in the request; None if it has no target."""
     target = body.target if body.target_ids is None else body.target_ids
     return None if target is None else model.output_ids(target)

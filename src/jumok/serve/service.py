@@ -15,13 +15,13 @@ from jumok.images.files import Pixels, decode_image, reduced
 from jumok.serve.auth import client_address
 from jumok.serve.batching import Batcher
 from jumok.serve.errors import ClientGoneError, TimeLimitError
-from jumok.serve.jobs import AlternativesJob, CaptionJob, SourceText, TranslationJob
+from jumok.serve.jobs import AlternativesJob, CaptionJob, MapJob, TranslationJob
 from jumok.serve.limits import Limits
 from jumok.serve.metrics import ServerMetrics
-from jumok.serve.models import ServedModel, find_model
+from jumok.serve.models import Reads, ServedGenerator, ServedMapper, ServedModel, find_model
 from jumok.serve.queue import Job
 from jumok.tasks.captioner import Caption, Captioner
-from jumok.tasks.results import LANGUAGES_OF_MODEL, Languages
+from jumok.tasks.results import LANGUAGES_OF_MODEL, Languages, MapOptions
 from jumok.tasks.translated_text import Translation
 from jumok.tasks.translator import Translator
 
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 class Service:
     """The models of one server and the thread that computes."""
 
-    models: Mapping[str, ServedModel[Any]]
+    models: Mapping[str, ServedModel]
     batcher: Batcher
     limits: Limits
     metrics: ServerMetrics
@@ -44,7 +44,7 @@ class Service:
 
     @classmethod
     def start(
-        cls, models: Mapping[str, ServedModel[Any]], limits: Limits, *, batch_tokens: int = 4096, window: float = 0.003
+        cls, models: Mapping[str, ServedModel], limits: Limits, *, batch_tokens: int = 4096, window: float = 0.003
     ) -> "Service":
         """A service with its own queue; `close` ends it."""
         metrics = ServerMetrics()
@@ -65,17 +65,21 @@ class Service:
     @property
     def reads_images(self) -> bool:
         """Whether some model reads images."""
-        return any(model.generator.reads == "image" for model in self.models.values())
+        return any(model.reads == "image" for model in self.models.values())
 
-    def translator(self, name: str | None) -> ServedModel[Translator]:
+    def translator(self, name: str | None) -> ServedGenerator[Translator]:
         """The translator of that name, or the first one."""
-        return find_model(self.models, name, "text")
+        return find_model(self.models, name, "text", ServedGenerator)
 
-    def captioner(self, name: str | None) -> ServedModel[Captioner]:
+    def captioner(self, name: str | None) -> ServedGenerator[Captioner]:
         """The captioner of that name, or the first one."""
-        return find_model(self.models, name, "image")
+        return find_model(self.models, name, "image", ServedGenerator)
 
-    async def translator_between(self, name: str | None, languages: Languages) -> ServedModel[Translator]:
+    def mapper(self, name: str | None, reads: Reads) -> ServedMapper:
+        """The model of that name whose task draws maps of texts or nodes, or the first one."""
+        return find_model(self.models, name, reads, ServedMapper)
+
+    async def translator_between(self, name: str | None, languages: Languages) -> ServedGenerator[Translator]:
         """The translator of that name, or the first one, between two of its languages."""
         model = self.translator(name)
         if languages == LANGUAGES_OF_MODEL:
@@ -120,7 +124,14 @@ class Service:
         captioner = self.captioner(model)
         return CaptionJob(captioner, self._beam(captioner, beam, n_best), n_best)
 
-    def _beam(self, model: ServedModel[Any], beam: int | None, n_best: int) -> int:
+    def map_job(self, model: ServedMapper, options: MapOptions) -> MapJob:
+        """A map within the limits."""
+        model.check_options(options)
+        if (options.beam or 0) > self.limits.beam:
+            raise ArgumentError(f"beam = {options.beam} is more than the {self.limits.beam} allowed")
+        return MapJob(model, options)
+
+    def _beam(self, model: ServedGenerator[Any], beam: int | None, n_best: int) -> int:
         """The beam size; defaults to that of the model, or to `n_best` if that is larger."""
         size = max(model.generator.decoding.beam, n_best) if beam is None else beam
         if size > self.limits.beam:
@@ -150,7 +161,7 @@ class Service:
     async def translations(self, request: Request, job: TranslationJob, texts: Sequence[str]) -> list[Translation]:
         """The translations of texts."""
         self.check_texts(job, texts)
-        translations = await self.results(request, job, [SourceText(text) for text in texts])
+        translations = await self.results(request, job, [job.source(text) for text in texts])
         self.count(job.model, translations)
         return translations
 
@@ -166,7 +177,7 @@ class Service:
         self.metrics.count_tokens(job.model.name, source=job.size(image), target=len(caption.ids))
         return caption
 
-    def count(self, model: ServedModel[Translator], translations: Sequence[Translation]) -> None:
+    def count(self, model: ServedGenerator[Translator], translations: Sequence[Translation]) -> None:
         """Count the tokens of translations."""
         parts = [part for translation in translations for part in translation.pieces]
         source, target = sum(len(part.source_ids) for part in parts), sum(len(part.ids) for part in parts)

@@ -13,7 +13,7 @@ from fastapi import Request
 from jumok.errors import JumokError
 from jumok.serve.auth import client_address
 from jumok.serve.errors import INTERNAL_ERROR, TimeLimitError, one_line
-from jumok.serve.jobs import SearchWatcher, SourceText, TranslationJob
+from jumok.serve.jobs import SearchWatcher, TranslationJob
 from jumok.serve.messages import TranslationAnswer
 from jumok.serve.service import Service
 
@@ -39,7 +39,7 @@ async def open_stream(service: Service, job: TranslationJob, text: str, request:
     def put(event: Event) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, event)
 
-    source = SourceText(text, SearchWatcher(job.model, on_change=put))
+    source = job.source(text, SearchWatcher(job.model, on_change=put))
     (future,) = service.batcher.submit(job, [source], client_address(request.scope))
     future.add_done_callback(put)
     deadline = loop.time() + service.limits.seconds

@@ -13,13 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
-from jumok.analysis.maps.graph_map import graph_map
+from jumok.analysis.maps.graph_map import NodePrediction, graph_map, map_of_prediction, predict_node
 from jumok.data.fingerprint import PREPARED_FILES
 from jumok.errors import ArgumentError, ConfigError, DataError, TrainingError
 from jumok.files import check_plain
 from jumok.graphs.batches import GraphBatch, GraphBatches, batch_logits, predict, predictions
 from jumok.graphs.edge_supervision import edge_loss, sample_pairs
-from jumok.graphs.graph import Graph, find_node
+from jumok.graphs.graph import UNLABELLED, Graph, find_node
 from jumok.graphs.network import GraphAttentionNetwork, GraphPrediction
 from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, prepare_graph
@@ -29,7 +29,15 @@ from jumok.screen import to_screen
 from jumok.tasks.describe import network_in_words
 from jumok.tasks.map_source import MapSource
 from jumok.tasks.recipes import GraphRecipe, GraphTraining
-from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput, Table, write_outputs
+from jumok.tasks.results import (
+    Classification,
+    EvaluationOptions,
+    EvaluationResult,
+    MapOptions,
+    MappedOutput,
+    Table,
+    write_outputs,
+)
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.training.loss import Loss, smoothed_cross_entropy
 from jumok.training.processes import current_processes
@@ -83,6 +91,16 @@ class NodeClassifier:
         """The attention of a node, given by its number or name, and of its neighbours."""
         return graph_map(self.trained.model, self.graph, find_node(self.graph, str(node)))
 
+    def classification(self, node: int, prediction: NodePrediction) -> Classification | None:
+        """The classes of a node by their probability; None if the model classifies whole graphs."""
+        graph = self.graph
+        if prediction.probabilities is None:
+            return None
+        probabilities, classes = prediction.probabilities.sort(descending=True, stable=True)
+        names, label = map(graph.class_name, classes.tolist()), int(graph.labels[node])
+        by_name = dict(zip(names, probabilities.tolist(), strict=True))
+        return Classification(by_name, None if label == UNLABELLED else graph.class_name(label))
+
 
 class Accuracy(NamedTuple):
     """In percent, with a 95% interval (Wilson 1927)."""
@@ -107,6 +125,8 @@ def accuracy(predicted: Int[np.ndarray, " item"], labels: Int[np.ndarray, " item
     return Accuracy(100 * share, 100 * max(middle - reach, 0.0), 100 * min(middle + reach, 1.0), count)
 
 
+MOST_TRIED = 1000
+"""Nodes among which examples are looked for."""
 MOST_FACTS, MOST_ARRAY = 2**28, 2**62
 """Bytes of graph.json, which names the nodes; arrays are mapped, not read."""
 
@@ -122,6 +142,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph, TrainedGraph, NodeClassifi
     trained = TrainedGraph
     unit = "node"
     map_example = "--node 0"
+    map_reads = "node"
     evaluation_options = frozenset({"save"})
     map_options = frozenset({"layer", "head"})
     draws_curve = False  # a picture would take longer than the steps between two validations
@@ -266,10 +287,24 @@ class NodeClassificationTask(Task[GraphRecipe, Graph, TrainedGraph, NodeClassifi
 
     def map(self, predictor: NodeClassifier, source: str, options: MapOptions) -> MappedOutput:
         """The attention of a node, given by its number or name, and of its neighbours."""
-        number = find_node(predictor.graph, source)
-        heads = _own_heads(predictor.trained.model, options.layer, options.head)
-        shown = predictor.attention(source)
-        return MappedOutput({"node": number, "text": shown.title}, [shown]).select(options.layer, heads)
+        model, graph = predictor.trained.model, predictor.graph
+        number = find_node(graph, source)
+        heads = _own_heads(model, options.layer, options.head)
+        prediction = predict_node(model, graph, number)
+        shown = map_of_prediction(model, graph, prediction)
+        facts, classification = {"node": number, "text": shown.title}, predictor.classification(number, prediction)
+        return MappedOutput(facts, [shown], classification=classification).select(options.layer, heads)
+
+    def map_examples(self, predictor: NodeClassifier, count: int) -> list[str]:
+        """Test nodes with neighbours, or any nodes where there are none."""
+        graph = predictor.graph
+        test = () if predictor.trained.model.pooling else graph.test[:MOST_TRIED].tolist()
+        nodes = [
+            node
+            for node in (*test, *range(min(graph.nodes, MOST_TRIED)))
+            if graph.starts[node] < graph.starts[node + 1]
+        ]
+        return [graph.name(node) for node in list(dict.fromkeys(nodes))[:count]]
 
 
 def supervision_loss(passes: Sequence[GraphPrediction], batch: GraphBatch, config: GraphTraining) -> Float[Tensor, ""]:

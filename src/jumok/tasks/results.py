@@ -129,6 +129,20 @@ class MapOptions(CommandOptions):
     """Those of source and target, for a model of several."""
 
 
+class Classification(NamedTuple):
+    """The class that a model predicts."""
+
+    probabilities: dict[str, float]
+    """The probability of every class, most probable first."""
+    label: str | None = None
+    """The true class, if it is known."""
+
+    @property
+    def predicted(self) -> str:
+        """The most probable class."""
+        return next(iter(self.probabilities))
+
+
 @dataclass(frozen=True)
 class MappedOutput:
     """An output of a model and its attention maps: one, or one for each part of a text that was split."""
@@ -137,6 +151,8 @@ class MappedOutput:
     """The input, the output as "text", and the score if the model chose the output."""
     maps: list[AttentionMap]
     warnings: tuple[str, ...] = ()
+    classification: Classification | None = None
+    """Where the model classifies its input."""
 
     def select(self, layers: Sequence[int], heads: Sequence[int]) -> "MappedOutput":
         """The same with these layers and heads of the maps; an empty list keeps all."""

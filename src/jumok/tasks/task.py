@@ -4,7 +4,18 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 import torch
 from torch import nn
@@ -132,12 +143,14 @@ class Task(AnyObjective, Generic[R, A, T, P]):
     draws_curve: ClassVar[bool] = True
     """Whether a run draws curve.png after every validation."""
     generates_text: ClassVar[bool] = False
-    """Whether its predictor is a `Translator` or a `Captioner`, or of a class that inherits from one of them.
-
-    Only these can be served by `jumok serve`.
-    """
+    """Whether its predictor is a `Translator` or a `Captioner`, or of a class that inherits from one of them."""
     map_example: ClassVar[str] = "..."
     """What to write behind the model in `jumok look`, such as image.jpg."""
+    map_reads: ClassVar[Literal["text", "node"] | None] = None
+    """What `jumok serve` gives to `map`, as its clients sent it; with None, it serves only models that generate text.
+
+    A `map` that opens the files it is given must not be served.
+    """
     evaluation_options: ClassVar[frozenset[str]] = frozenset()
     map_options: ClassVar[frozenset[str]] = frozenset()
     """The options of `jumok evaluate` and `jumok look` that the task uses; the commands refuse the others."""
@@ -227,8 +240,12 @@ class Task(AnyObjective, Generic[R, A, T, P]):
         raise ArgumentError(f"{reason}. {given.model} {self.does}; write: jumok look {given.model} {self.map_example}")
 
     def map(self, predictor: P, source: str, options: MapOptions) -> MappedOutput:
-        """The attention of a model for a source given on the command line, for `jumok look`."""
+        """The attention of a model for a source given on the command line, for `jumok look` and `jumok serve`."""
         raise ArgumentError(f"jumok cannot draw an attention map of a model that {self.does}")
+
+    def map_examples(self, predictor: P, count: int) -> list[str]:
+        """At most so many sources to try on the page of `jumok serve`."""
+        return []
 
     # The same for all tasks
 

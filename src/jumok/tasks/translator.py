@@ -35,6 +35,13 @@ STRETCH = 2
 """A single sentence is not split up to this many times the length a model was trained on, if it has the positions."""
 
 
+class EncodedText(NamedTuple):
+    """A text, or a part of one, and its source tokens with the end."""
+
+    text: str
+    ids: list[int]
+
+
 class TrainedTranslator(NamedTuple):
     """A translation model and what is needed to use it."""
 
@@ -119,6 +126,7 @@ class Translator(TextGenerator[TrainedTranslator]):
         tag: str | None = None,
         prefix: str | Sequence[str] | None = None,
         terms: Mapping[str, str] | Terms | None = None,
+        encoded: Sequence[Sequence[EncodedText]] | None = None,
         **settings: Any,
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
@@ -130,16 +138,19 @@ class Translator(TextGenerator[TrainedTranslator]):
         ever saw (or than `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`.
         Messages count texts from `first`. `watch_steps` sees every step of the search; `tell` is called with the
         progress after every batch; `check` is called while it goes on, and stops the search by raising an error.
+        `encoded` is what `parts` returned for every text with its tag, if that is known already; otherwise the texts
+        are tokenised.
         """
         texts = list(_checked(texts))
         prefixes, terms = _prefixes(prefix, len(texts)), as_terms(terms)
         config = self._config(n_best, prefix=prefix, terms=terms, **settings)
         limits = self.limits(settings.get("max_source"))
         tagged = [self.tagged(text, tag) for text in texts]
+        encoded = encoded or [self._encoded_parts(text, limits) for text in tagged]
         parts = [
             self.search.required.constrained(part, self.search.text_of(part), prefixes[number], terms, config)
             for number, text in enumerate(tagged)
-            for part in self._source_parts(number, text, limits, split, first)
+            for part in self._source_parts(number, text, encoded[number], limits, split, first)
         ]
         candidates: list[list[Hypothesis]] = [[] for _ in parts]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(part.ids) for part in parts), 0
@@ -209,17 +220,20 @@ class Translator(TextGenerator[TrainedTranslator]):
         words = next_words.likeliest(self.trained.model.decoder, encoding, written, MORE * count)
         start = f"{begun} " if begun and after_space else begun
         starts = [start + word for word in words]
-        continued = self.translate([text] * len(words), prefix=starts, tag=tag, check=check, **settings)
+        encoded = [[EncodedText(source.text, source.ids)]] * len(words)
+        continued = self.translate(
+            [text] * len(words), prefix=starts, tag=tag, check=check, encoded=encoded, **settings
+        )
         best = sorted(continued, key=lambda translation: -translation.score)
         return list({next_word(each.text, begun): each for each in reversed(best)}.values())[::-1][:count]
 
     def _only_part(self, text: str, tag: str | None, max_source: int | None) -> SourcePart:
         """A text that is translated in one part."""
-        parts = list(self._source_parts(0, self.tagged(text, tag), self.limits(max_source), True, 1))
+        parts = self._encoded_parts(self.tagged(text, tag), self.limits(max_source))
         if len(parts) != 1:
             what = f"the text would be translated in {len(parts)} parts" if parts else "the text is empty"
             raise ArgumentError(f"there are no alternatives, because {what}; give one sentence")
-        return parts[0]
+        return SourcePart(parts[0].text, 0, 0, parts[0].ids)
 
     @property
     def tags(self) -> list[str]:
@@ -375,9 +389,8 @@ class Translator(TextGenerator[TrainedTranslator]):
         return config
 
     def _source_parts(
-        self, number: int, text: str, limits: PartLimits, split: bool, first: int
+        self, number: int, text: str, parts: Sequence[EncodedText], limits: PartLimits, split: bool, first: int
     ) -> Iterator[SourcePart]:
-        parts = self._encoded_parts(text, limits)
         if len(parts) > 1 and not split:
             raise ArgumentError(
                 f"text {number + first} has {self.size(text)} tokens, more than the {limits.part} the model was "
@@ -385,24 +398,32 @@ class Translator(TextGenerator[TrainedTranslator]):
                 "translated in parts, as `jumok translate` does without --no-split"
             )
         for part_number, (part, ids) in enumerate(parts):
-            yield SourcePart(part, number, part_number, ids[1:])
+            yield SourcePart(part, number, part_number, ids)
 
-    def parts(self, text: str) -> list[tuple[str, int]]:
-        """The parts of a text that are translated at once, in order, each with its number of tokens.
+    def encode(self, text: str) -> EncodedText:
+        """A text with its tokens."""
+        return EncodedText(text, self.trained.tokenizers.source.encode(text)[1:])
+
+    def parts(self, text: EncodedText) -> list[EncodedText]:
+        """The parts of a text that are translated at once, in order; a text that is short enough is its own part.
 
         Parts of spaces only are left out. Every part begins with the tags and other symbols that the text begins with.
         """
-        return [(part, len(ids) - 2) for part, ids in self._encoded_parts(text, self.limits())]
+        return self._encoded_parts(text.text, self.limits(), text)
 
-    def _encoded_parts(self, text: str, limits: PartLimits) -> list[tuple[str, list[int]]]:
-        """The parts with their tokens, the beginning and the end among them."""
+    def _encoded_parts(self, text: str, limits: PartLimits, known: EncodedText | None = None) -> list[EncodedText]:
+        """The parts; `known` is the whole text with its tokens, if it has been tokenised."""
         if not text.strip():
             return []
-        tokenizer = self.trained.tokenizers.source
-        first, encode = tokenizer.leading_symbols(text), cache(tokenizer.encode)
-        pieces = split_text(text[len(first) :], limits, lambda part: len(encode(first + part)) - 2)
-        parts = [(first + part, encode(first + part)) for part in pieces if part.strip()]
-        return [(part, ids) for part, ids in parts if len(ids) > len(encode(first))]
+        first = self.trained.tokenizers.source.leading_symbols(text)
+
+        @cache
+        def encode(part: str) -> EncodedText:
+            return known if known is not None and part == text[len(first) :] else self.encode(first + part)
+
+        pieces = split_text(text[len(first) :], limits, lambda part: len(encode(part).ids) - 1)
+        parts = [encode(part) for part in pieces if part.strip()]
+        return [part for part in parts if len(part.ids) > len(encode("").ids)]
 
     def _translation(
         self, text: str, parts: list[tuple[SourcePart, list[Hypothesis]]], n_best: int, config: DecodingConfig

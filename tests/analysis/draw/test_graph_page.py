@@ -1,5 +1,6 @@
 """The page of a node in a real browser, offline: nodes, edges and rows say their weight, in every layer and head."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -121,3 +122,11 @@ def test_names_and_classes_are_text_and_never_markup(shown):
     page = shown(example(hostile, classes=["<b>x</b>"] * 4, predicted="<i>"))
     assert rows(page)[0][:2] == [hostile[1], "<b>x</b>"]
     assert page.locator("main img, main script, main b").count() == 0
+
+
+def test_the_title_of_a_node_is_in_the_language_of_the_page_and_a_given_one_stays(shown):
+    page = shown(example(), language="ko")
+    assert page.inner_text(".jumok-title") == "노드 가: 클래스 a, 예측 b (75%) · 틀림"
+    assert page.title().startswith("노드의 어텐션: 가")
+    page = shown(replace(example(), title="논문 가"), language="ko")
+    assert page.inner_text(".jumok-title") == "논문 가 · 틀림"

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from jumok.analysis.draw.image import DIM, UNSEEN, resized_image, seen_box
 from jumok.analysis.draw.shapes import image_url
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.source_layout import ImageLayout
+from jumok.analysis.maps.source_layout import GraphLayout, ImageLayout
 
 MOST = 4_000_000
 """Most weights on a page; beyond that it holds averages, because browsers would take minutes."""
@@ -56,12 +56,16 @@ def attention_page(attention: AttentionMap, language: Language = "en") -> str:
     """Return a self-contained page: it loads nothing, and words are inserted as text, never as markup."""
     texts, kind = TEXTS[language], attention.layout.kind
     kept, note = _small_enough(attention, texts)
+    title = attention.title or _words(attention)[:300]
+    if language != "en" and _has_own_title(attention):
+        kept = replace(kept, title="")  # the script writes it in the language of the page
+        title = f"{texts['graph']}: {attention.source[0]}"
     korean = ("korean.js",) if language == "ko" else ()
     templates = Environment(
         loader=PackageLoader("jumok.analysis.draw", "web"), autoescape=True, undefined=StrictUndefined
     )
     return templates.get_template("page.html.jinja").render(
-        title=attention.title or _words(attention)[:300],
+        title=title,
         heading=texts[kind if kind == "graph" else "words" if attention.kind == "cross" else attention.kind],
         language=language,
         theme=texts["theme"],
@@ -70,6 +74,12 @@ def attention_page(attention: AttentionMap, language: Language = "en") -> str:
         scripts=["parts.js", *korean, "attention.js", SCRIPTS[kind]],
         data=_inside_script(kept),
     )
+
+
+def _has_own_title(attention: AttentionMap) -> bool:
+    """Whether the title is that of a node and says nothing else."""
+    layout = attention.layout
+    return isinstance(layout, GraphLayout) and attention.title == layout.title(attention.source[0])
 
 
 def _words(attention: AttentionMap) -> str:

@@ -1,5 +1,7 @@
 """The attention map of a graph network around one node: its own attention and that of its neighbours."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -17,19 +19,41 @@ RING = 16
 """Neighbours whose own attention is in a map: those with the largest weights in the last layer."""
 
 
+class NodePrediction(NamedTuple):
+    """What a network makes of a node, and the attention of every layer over all that the node sees."""
+
+    neighbourhood: Neighbourhood
+    """Its first node is the one in question."""
+    probabilities: Float[Tensor, " class_"] | None
+    """Of every class; None if the network classifies whole graphs."""
+    attention: tuple[EdgeWeights, ...]
+
+
 @torch.no_grad()
+def predict_node(model: GraphAttentionNetwork, graph: Graph, node: int) -> NodePrediction:
+    """The prediction for one node, from no more of the graph than the node sees."""
+    if not 0 <= node < graph.nodes:
+        raise ArgumentError(f"there is no node {node}; nodes are 0 to {graph.nodes - 1}")
+    depth = model.config.reach + (model.config.degree_exponent > 0)  # the degrees of the farthest nodes: one more hop
+    neighbourhood = sample(graph, np.array([node]), (ALL,) * depth, np.random.default_rng(0))
+    logits, attention = _run(model, graph, neighbourhood)
+    return NodePrediction(neighbourhood, None if logits is None else logits.softmax(-1), attention)
+
+
 def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> AttentionMap:
     """A node's attention in every layer, and that of its neighbours in all but a last layer of one hop.
 
     These are the weights that affect its prediction; all others are 0. If a layer has fewer heads than another, the
     average of its heads fills the missing ones, so the average over all heads stays that of its own.
     """
-    if not 0 <= node < graph.nodes:
-        raise ArgumentError(f"there is no node {node}; nodes are 0 to {graph.nodes - 1}")
+    return map_of_prediction(model, graph, predict_node(model, graph, node))
+
+
+@torch.no_grad()
+def map_of_prediction(model: GraphAttentionNetwork, graph: Graph, prediction: NodePrediction) -> AttentionMap:
+    """The same for a prediction that has been made."""
+    neighbourhood, probabilities, attention = prediction
     layers, reach = len(model.layers), model.config.reach
-    depth = reach + (model.config.degree_exponent > 0)  # one more hop for the degrees of the farthest nodes
-    neighbourhood = sample(graph, np.array([node]), (ALL,) * depth, np.random.default_rng(0))
-    logits, attention = _run(model, graph, neighbourhood)
     order = _by_weight(neighbourhood, attention[-1])
     targets = [0, *order[: RING if reach > 1 else 0]]
     sources = _sources(neighbourhood, order, targets)
@@ -40,7 +64,7 @@ def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> Attentio
         weights[layer, :, : len(rows)] = _fill_heads(_matrix(edge_weights, neighbourhood, rows, sources), heads)
     numbers = [int(neighbourhood.nodes[place]) for place in sources]
     names = tuple(graph.name(number) for number in numbers)
-    predicted, probability = _prediction(graph, logits)
+    predicted, probability = _prediction(graph, probabilities)
     classes = tuple(_class(graph, number) for number in numbers)
     layout = GraphLayout(tuple(numbers), classes, len(order), predicted, probability)
     return AttentionMap(names, names[: len(targets)], weights, layout=layout, title=layout.title(names[0]))
@@ -97,11 +121,11 @@ def _fill_heads(weights: Float[Tensor, "own target source"], heads: int) -> Floa
     return torch.cat([weights, mean.expand(heads - len(weights), *mean.shape[1:])])
 
 
-def _prediction(graph: Graph, logits: Float[Tensor, " class"] | None) -> tuple[str, float]:
+def _prediction(graph: Graph, probabilities: Float[Tensor, " class_"] | None) -> tuple[str, float]:
     """The predicted class and its probability."""
-    if logits is None:
+    if probabilities is None:
         return "", 0.0
-    probability, best = logits.softmax(-1).max(-1)
+    probability, best = probabilities.max(-1)
     return graph.class_name(int(best)), float(probability)
 
 

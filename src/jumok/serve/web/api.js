@@ -3,12 +3,12 @@
 export class Problem extends Error {
   constructor(kind, message, wait = 1) {
     super(message);
-    this.kind = kind; // gone, busy, slow, key or wrong
+    this.kind = kind; // gone, busy, slow, key, invalid or wrong
     this.wait = wait; // seconds until it is worth trying again
   }
 }
 
-const KINDS = { 401: "key", 503: "busy", 504: "slow" };
+const KINDS = { 401: "key", 422: "invalid", 503: "busy", 504: "slow" };
 let key = "";
 
 export function useKey(given) {
@@ -33,7 +33,7 @@ const post = (path, body, signal) =>
 
 export const models = async () => (await ask("/api/models", {})).json();
 export const translate = async (body, signal) => (await post("/api/translate", body, signal)).json();
-export const attention = async (body, signal) => (await post("/api/attention", { words: true, tokens: true, ...body }, signal)).json();
+export const attention = async (body, signal) => (await post("/api/attention", body, signal)).json();
 export const caption = async (body, signal) => (await post("/api/caption", body, signal)).json();
 export const alternatives = async (body, signal) => (await post("/api/alternatives", body, signal)).json();
 export const beam = async (body, signal) => (await post("/api/beam", body, signal)).json();

@@ -1,7 +1,8 @@
-/* The page: sends texts and images to the server and shows the answers. Answers to outdated requests are dropped. */
+/* The page: sends texts, images and nodes to the server and shows the answers. Answers to outdated requests are dropped. */
 
 import * as api from "./api.js";
 import { Choices } from "./choices.js";
+import { showClasses } from "./classes.js";
 import { fileName, save } from "./download.js";
 import { showHypotheses } from "./hypotheses.js";
 import { MapView, probabilitiesOf, wordsOf } from "./map.js";
@@ -22,6 +23,7 @@ const NARROW = 2; // beam size that completes them
 
 const $ = (id) => document.getElementById(id);
 const answers = new Map(); // translations and captions by model, beam and input
+const written = new Map(); // what was last written for models that read texts, and for those that read nodes
 const pinned = new Map(); // how the translation of a text has to begin
 const state = { terms: {}, models: [], limits: {}, model: null, beam: 5, tag: "", from: "", to: "", kind: "cross", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
 let turn = new AbortController(), timer = 0, retry = 0, images = 0;
@@ -47,8 +49,15 @@ const tree = new Tree($("tree"), $("tree-said"));
 // ---- asking ------------------------------------------------------------------------------------------------------
 
 function captioning() {
-  return Boolean(state.model) && state.model.task === "captioning";
+  return Boolean(state.model) && state.model.reads === "image";
 }
+
+/** Whether the model generates nothing, and its maps are all there is: of a node of a graph, or of a text. */
+function mapping() {
+  return Boolean(state.model) && !state.model.generates;
+}
+
+const ofNodes = () => mapping() && state.model.reads === "node";
 
 /** What the model reads: the lines of the text, or the name of the image. */
 const inputs = () => (captioning() ? [state.image ? state.image.name : ""] : source.lines);
@@ -84,6 +93,7 @@ async function refresh() {
   busy(missing.length > 0);
   try {
     if (missing.length && captioning()) await describe(state.image, signal);
+    else if (mapping()) for (const text of missing) await mapInput(text, signal);
     else {
       const free = missing.filter((text) => !pinned.has(text));
       const alone = missing.length === 1 ? missing : missing.filter((text) => pinned.has(text)); // each with its own beginning
@@ -121,6 +131,20 @@ async function describe(image, signal) {
   if (!signal.aborted) keep(image.name, { ...caption, parts: 1, warnings: [] });
 }
 
+/** A text or a node of a model that has only maps; a node that is not there is an answer, too. */
+async function mapInput(text, signal) {
+  const read = { [state.model.reads]: text.trim() }, answer = { text: "", read, parts: 1, warnings: [], n_best: [], unknown: false };
+  try {
+    const shown = await api.attention({ ...read, model: state.model.name }, signal);
+    const { classification = null } = shown;
+    Object.assign(answer, { text: ofNodes() && classification ? classification.class : shown.text, shown, classification });
+  } catch (problem) {
+    if (!ofNodes() || problem.kind !== "invalid") throw problem;
+    answer.unknown = true;
+  }
+  if (!signal.aborted) keep(text, answer);
+}
+
 function keep(text, answer) {
   answers.set(keyOf(text), answer);
   if (answers.size > KEPT) answers.delete(answers.keys().next().value);
@@ -133,17 +157,20 @@ const currentAnswer = () => answerTo(currentText());
 
 function render() {
   choices.hide();
+  $("output").dataset.empty = say(captioning() ? "emptyCaption" : ofNodes() ? "emptyNode" : mapping() ? "emptyResult" : "empty");
   const lines = inputs();
   state.line = Math.min(state.line, lines.length - 1);
   const old = [...$("output").children].map((node) => node.textContent);
   output.show(lines.map((text, at) => lineOf(text, old[at])), state.line);
   showPinned();
-  const longest = captioning() ? 0 : lines.reduce((most, line) => Math.max(most, size(line)), 0);
+  const longest = captioning() || ofNodes() ? 0 : lines.reduce((most, line) => Math.max(most, size(line)), 0);
   $("count").textContent = longest ? say("count", longest, state.limits.characters) : "";
   $("count").classList.toggle("over", longest > state.limits.characters);
   $("split").textContent = longest > state.limits.characters ? say("long", state.limits.characters) : "";
   $("clear").hidden = !lines.some(Boolean);
-  $("copy").hidden = !lines.some(answerTo);
+  $("copy").hidden = !outputText().trim();
+  $("classes").classList.toggle("old", !currentAnswer());
+  if (!currentText().trim()) showClasses($("classes"), null);
 }
 
 function showPinned() {
@@ -155,14 +182,14 @@ function showPinned() {
 /** Offer other words in place of one; what comes before it stays. */
 async function offer(word, before) {
   const text = currentText(), translation = currentAnswer(), { signal } = turn;
-  if (captioning() || !translation || translation.parts > 1) return;
+  if (captioning() || mapping() || !translation || translation.parts > 1) return;
   choices.open(word, before);
   try {
     const beam = Math.min(NARROW, state.beam);
     const found = await api.alternatives({ text, prefix: before, count: Math.min(OTHERS, state.limits.beam), model: state.model.name, beam, ...tagged(), ...languages() }, signal);
     if (!signal.aborted && !$("choices").hidden) choices.show(found);
   } catch (problem) {
-    if (problem.kind === "wrong") choices.show({ prefix: before, alternatives: [] }); // a word can still be typed
+    if (["invalid", "wrong"].includes(problem.kind)) choices.show({ prefix: before, alternatives: [] }); // a word can still be typed
     else report(problem, signal);
   }
 }
@@ -196,8 +223,9 @@ function lineOf(text, old) {
 /** Everything below: the map, the list and the tree of the line that is looked at. */
 async function inspect(signal) {
   const translation = currentAnswer();
-  $("below").hidden = !translation;
+  $("below").hidden = !translation || translation.unknown;
   state.shown = state.treeOf = null;
+  if (mapping()) return inspectMap(translation);
   if (!translation) return;
   const hypothesis = translation.n_best[state.chosen] || translation.n_best[0];
   announce();
@@ -217,6 +245,27 @@ async function inspect(signal) {
   else if (translation.parts > 1) await lookAtPart(translation, signal);
   else await look(hypothesis, signal);
   await search(signal);
+}
+
+/** The class of an input and its map; all of it came with the answer. */
+function inspectMap(answer) {
+  showClasses($("classes"), answer && !answer.unknown ? answer.classification : null);
+  if (!answer) return;
+  if (answer.unknown) {
+    const why = say("noNode", currentText().trim());
+    if (inputs().length > 1) $("split").textContent = why;
+    else $("output").dataset.empty = why;
+    return map.clear();
+  }
+  announce();
+  const { shown, read } = answer, words = wordsOf(shown);
+  state.shown = { asked: read, name: currentText() };
+  source.show(state.line, words.source);
+  output.words(state.line, answer.text, words.output);
+  none("map", "");
+  showParts(1);
+  $("below").classList.add("long");
+  map.show(shown, false);
 }
 
 async function look(hypothesis, signal) {
@@ -242,9 +291,10 @@ async function lookAtPart(translation, signal) {
 
 async function ask(given, ids, signal) {
   const read = captioning() ? { image: state.image.url } : { ...given, ...languages() };
-  const shown = await api.attention({ ...read, target_ids: ids, kind: state.kind, model: state.model.name }, signal);
+  const asked = { ...read, target_ids: ids, kind: state.kind };
+  const shown = await api.attention({ ...asked, words: true, tokens: true, model: state.model.name }, signal);
   if (signal.aborted) return null;
-  state.shown = { read, ids, kind: state.kind, name: captioning() ? shown.text : given.text };
+  state.shown = { asked, name: captioning() ? shown.text : given.text };
   $("below").classList.toggle("long", Boolean(shown.layout) || shown.source.length > LONG);
   return shown;
 }
@@ -261,7 +311,7 @@ function showParts(count) {
 /** The tree, once somebody can see it. */
 async function search(signal) {
   const translation = currentAnswer();
-  if (!translation || captioning() || !state.treeVisible || state.treeOf === keyOf(currentText())) return;
+  if (!translation || captioning() || mapping() || !state.treeVisible || state.treeOf === keyOf(currentText())) return;
   none("tree", translation.parts > 1 ? say("noTree") : "");
   if (translation.parts > 1) return tree.clear();
   state.treeOf = keyOf(currentText());
@@ -298,7 +348,8 @@ const outputText = () => inputs().map((text) => (answerTo(text) || { text: "" })
 
 function announce() {
   const text = outputText().trim();
-  if ($("live").dataset.text !== text) $("live").textContent = say(captioning() ? "captioned" : "translation", text);
+  const kind = captioning() ? "captioned" : ofNodes() ? "classified" : mapping() ? "answered" : "translation";
+  if ($("live").dataset.text !== text) $("live").textContent = say(kind, text);
   $("live").dataset.text = text;
 }
 
@@ -329,7 +380,7 @@ function busy(is) {
 
 function useModel(name) {
   state.model = state.models.find((one) => one.name === name) || state.models[0];
-  state.beam = Math.min(state.model.beam, state.limits.beam);
+  state.beam = Math.min(state.model.beam || 1, state.limits.beam);
   state.chosen = 0;
   $("model").value = state.model.name;
   showTags();
@@ -339,15 +390,19 @@ function useModel(name) {
   $("width").value = String(state.beam);
   showKinds();
   $("below").classList.toggle("single", state.model.layers * state.model.heads < 2);
-  $("text-source").hidden = $("beam").hidden = captioning();
+  $("text-source").hidden = captioning();
+  $("beam").hidden = $("glossary").hidden = captioning() || mapping();
   $("image-source").hidden = !captioning();
-  $("glossary").hidden = captioning();
+  $("hypotheses").hidden = mapping();
+  $("main").classList.toggle("nodes", ofNodes());
+  showClasses($("classes"), null);
   $("terms").value = kept(`jumok-terms ${state.model.name}`);
   $("glossary").open = Boolean($("terms").value);
   useTerms();
   $("skip").href = captioning() ? "#file" : "#text";
   $("best-title").dataset.say = captioning() ? "captions" : "others";
-  $("main").dataset.label = captioning() ? "describe" : "translate";
+  $("main").dataset.label = captioning() ? "describe" : ofNodes() ? "classify" : mapping() ? "look" : "translate";
+  $("text").dataset.hint = ofNodes() ? "nodeHint" : "placeholder";
   nameSides();
   nameDomain();
   showExamples();
@@ -405,12 +460,13 @@ function imageExample(url, number) {
 function nameSides() {
   const { source_languages: sources, target_languages: targets } = state.model;
   const from = sources.length ? "" : state.from, to = targets.length ? "" : state.to; // the choice names them
-  $("source-name").textContent = captioning() ? say("image") : from ? languageName(from) : say("source");
+  $("source-name").textContent = captioning() ? say("image") : ofNodes() ? say("node") : from ? languageName(from) : say("source");
   $("source-name").htmlFor = captioning() ? "file" : "text";
-  $("target-name").textContent = captioning() ? say("caption") : to ? languageName(to) : say("target");
+  const written = captioning() ? "caption" : ofNodes() ? "nodeClass" : mapping() ? "result" : "target";
+  $("target-name").textContent = to && !captioning() ? languageName(to) : say(written);
   $("best-title").textContent = say($("best-title").dataset.say);
   $("main").setAttribute("aria-label", say($("main").dataset.label));
-  $("output").dataset.empty = say(captioning() ? "emptyCaption" : "empty");
+  $("text").placeholder = say($("text").dataset.hint);
 }
 
 /** What the model can translate at all, where that is little. */
@@ -485,7 +541,10 @@ function listen() {
   $("model").addEventListener("change", () => {
     Object.assign(state, { line: 0, part: 0 });
     map.clear();
+    const { reads } = state.model;
+    written.set(reads, $("text").value);
     useModel($("model").value);
+    if (state.model.reads !== reads) source.set(written.get(state.model.reads) || ""); // a text names no node
     upload.show(state.image && state.image.url);
     later(0);
   });
@@ -518,6 +577,11 @@ function listen() {
     if (captioning()) useImage(null);
     else write("");
     $(captioning() ? "file" : "text").focus();
+  });
+  $("text").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing || !ofNodes()) return;
+    event.preventDefault(); // a node is no text of several lines
+    later(0);
   });
   $("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(outputText()).then(() => ($("copy").textContent = say("copied")), () => {});
@@ -558,10 +622,10 @@ function listen() {
 
 async function saveHtml() {
   if (!state.shown) return;
-  const { read, ids, kind, name } = state.shown, { signal } = turn;
+  const { asked, name } = state.shown, { signal } = turn;
   try {
     const language = document.documentElement.lang;
-    save(fileName(name, "html"), "text/html", await api.page({ ...read, target_ids: ids, kind, model: state.model.name, language }));
+    save(fileName(name, "html"), "text/html", await api.page({ ...asked, model: state.model.name, language }));
   } catch (problem) {
     report(problem, signal);
   }

@@ -2,8 +2,11 @@
 
 import { say } from "./strings.js";
 
-/** Which words of a map stand in the two texts: in self-attention, only one of them has some. */
+const isGraph = (map) => Boolean(map.layout) && map.layout.kind === "graph";
+
+/** Which words of a map stand in the two texts: in self-attention, only one of them has some; of a graph, none. */
 export function wordsOf(map) {
+  if (isGraph(map)) return { source: [], output: [] };
   const kind = map.kind || "cross";
   return { source: kind === "decoder" || map.layout ? [] : map.source, output: kind === "encoder" ? [] : map.target };
 }
@@ -31,7 +34,7 @@ export class MapView {
       onHover: (place) => this.light(place),
       onSelect: (choice) => this.choose(choice),
     });
-    if (map.layout) this.picture.replaceChildren(this.element.querySelector(".jumok-image"));
+    if (map.layout && !isGraph(map)) this.picture.replaceChildren(this.element.querySelector(".jumok-image"));
     this.choose(this.choice);
   }
 

@@ -17,6 +17,7 @@
         legend: "Weights, from 0 to the largest in this map.",
         hint: "Point at a node, an edge or a row to see its weight.",
         table: "Nodes that the node attends to. Arrow keys move from row to row.",
+        title: (name, label, predicted, share) => `node ${name}: class ${label}` + (predicted ? `, predicted ${predicted} (${share})` : ""),
         columns: ["node", "class", "weight"], itself: "itself", wrong: "wrong", more: (count, share) => `and ${count} more, together ${share}`,
         heads: "A layer with fewer heads shows the average of its heads in place of the missing ones.",
         below: (layer) => `small: attention of these in layer ${layer}`, inLayer: (layer) => `in layer ${layer}`,
@@ -39,8 +40,9 @@
     }
 
     fill() {
-      const { predicted, classes } = this.map.layout, wrong = predicted && classes[0] !== "?" && predicted !== classes[0];
-      this.heading.textContent = this.map.title + (wrong ? ` · ${this.texts.wrong}` : "");
+      const { predicted, probability, classes } = this.map.layout, wrong = predicted && classes[0] !== "?" && predicted !== classes[0];
+      const title = () => this.texts.title(this.map.source[0], classes[0], predicted, `${Math.round(100 * probability)}%`);
+      this.heading.textContent = (this.map.title || title()) + (wrong ? ` · ${this.texts.wrong}` : "");
       this.svgNode.setAttribute("aria-label", this.heading.textContent);
       this.gallery.title = this.map.layers.length > 1 && this.map.heads.length > 1 ? this.texts.heads : "";
     }

@@ -29,6 +29,7 @@
     graph: {
       hint: "노드, 간선, 표의 행에 마우스를 올리면 가중치를 볼 수 있습니다.",
       table: "이 노드가 주목한 노드. 화살표 키로 행을 이동합니다.",
+      title: (name, label, predicted, share) => `노드 ${name}: 클래스 ${label}` + (predicted ? `, 예측 ${predicted} (${share})` : ""),
       columns: ["노드", "클래스", "가중치"], itself: "자신", wrong: "틀림", more: (count, share) => `외 ${count}개, 합계 ${share}`,
       heads: "헤드 수가 적은 레이어는 없는 헤드 대신 그 레이어의 평균을 보여 줍니다.",
       below: (layer) => `작은 노드: 이웃 노드들이 레이어 ${layer}에서 주목한 노드`, inLayer: (layer) => `(레이어 ${layer})`,
