@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import cpu_train_peers, results
-from benchmarks.results import Row, cpu, installed, write
+from benchmarks.results import Row, cpu, installed, version_in, write
 
 IDS = {"rnn-mlp": "cpu-train-rnn", "rnn-luong": "cpu-train-rnn-luong", "transformer": "cpu-train-transformer"}
 MARIAN = "Marian in Hugging Face"
@@ -326,7 +326,9 @@ def main() -> None:
                 rows.append(Row(IDS[model], system, round(found.rate, 1), "tok/CPU s", conditions))
     if not rows:
         sys.exit("nothing was measured, so cpu_train.json stays as it is")
-    print(write("cpu_train", with_kept(rows, cpu()), device=cpu(), packages=installed("torch", "transformers")))
+    others = {PEERS[name]: version_in(python, PEERS[name]) for name, python in peers.items()}
+    about = {"device": cpu(), "packages": installed("torch", "transformers"), "others": others}
+    print(write("cpu_train", with_kept(rows, cpu()), **about))
 
 
 if __name__ == "__main__":
