@@ -164,12 +164,15 @@ def with_tables(page: str) -> str:
 
 
 def cpu() -> str:
-    """The processor's name, as far as the system tells."""
+    """The processor's name, family and model, as far as the system tells: some names cover several generations."""
     try:
-        names = re.findall(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+        about = ""
+    names = re.findall(r"^model name\s*: (.+)", about, re.MULTILINE)[:1] or [platform.processor() or platform.machine()]
+    for field, name in {"cpu family": "family", "model": "model"}.items():
+        names += [f"{name} {number}" for number in re.findall(rf"^{field}\s*: (\d+)", about, re.MULTILINE)[:1]]
+    return ", ".join(names)
 
 
 def _cell(row: dict[str, Any], deviation: dict[str, Any] | None, *, with_unit: bool) -> str:
