@@ -33,6 +33,7 @@ class Commands(NamedTuple):
 
 GPU, CPU = "one GPU", "CPU"
 SHORT_MODELS = "--systems hard-short transducer-short"
+PEERS = "--peers opennmt=PYTHON eole=PYTHON joeynmt=PYTHON"
 
 COMMANDS = {
     "additive_checks": Commands(GPU, "minutes", ("benchmarks.additive_checks",)),
@@ -73,9 +74,10 @@ COMMANDS = {
     "claims_rounding": Commands(CPU, "15 minutes on two cores", ("benchmarks.train_curves cpu",)),
     "claims_speed_cpu": Commands(CPU, "minutes", ("benchmarks.claims speed",)),
     "claims_speed_gpu": Commands(GPU, "minutes", ("benchmarks.claims speed --device cuda",)),
-    "cpu_train": Commands(CPU, "minutes", ("benchmarks.cpu_train",), data=True),
+    "cpu_train": Commands(CPU, "minutes", (f"benchmarks.cpu_train {PEERS}",), data=True),
     "crash": Commands(CPU, "50 minutes at most", ("benchmarks.crash --kills 1000",)),
     "dataset": Commands(CPU, "five minutes", ("benchmarks.dataset",)),
+    "decode_cpu": Commands(CPU, "minutes", (f"benchmarks.decode_cpu TRANSFORMER {PEERS}",), data=True),
     "decode_gpu": Commands(GPU, "minutes", ("benchmarks.decode_gpu",)),
     "decode_rows": Commands(CPU, "seconds", ("benchmarks.decode_rows",), data=True),
     "decoding": Commands(CPU, "minutes", ("benchmarks.decoding TRANSFORMER --rnn RNNSEARCH",), data=True),

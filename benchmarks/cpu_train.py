@@ -1,7 +1,7 @@
 """Training on a CPU, compared with other toolkits: ids cpu-train-rnn, cpu-train-rnn-luong and cpu-train-transformer.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.cpu_train [--models transformer] [--steps 40] [--threads 1]
-        [--peers opennmt=path/to/python eole=path/to/python joeynmt=path/to/python]
+    JUMOK_DATA=path/to/data python -m benchmarks.cpu_train [--models transformer] [--systems jumok Eole]
+        [--steps 40] [--threads 1] [--peers opennmt=path/to/python eole=path/to/python joeynmt=path/to/python]
 
 Every system trains the same small models on the same tokens of Multi30k (a joint BPE of 8,000, 64 sentences per batch,
 Adam, label smoothing 0.1, dropout 0.1, float32 unless its name says bf16), one after another, each in a process of its
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import cpu_train_peers, results
-from benchmarks.results import Row, cpu, installed, write
+from benchmarks.results import Row, cpu, installed, version_in, write
 
 IDS = {"rnn-mlp": "cpu-train-rnn", "rnn-luong": "cpu-train-rnn-luong", "transformer": "cpu-train-transformer"}
 MARIAN = "Marian in Hugging Face"
@@ -291,6 +291,7 @@ def with_kept(rows: Sequence[Row], device: str) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=[*MODELS], default=[*MODELS])
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=[*SYSTEMS])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--warmup", type=int, default=10, help="steps that are not measured; a multiple of 10")
     parser.add_argument("--threads", type=int, default=1)
@@ -304,7 +305,8 @@ def main() -> None:
     peers = dict(peer.split("=", 1) for peer in options.peers)
     if unknown := peers.keys() - PEERS.keys():
         parser.error(f"{', '.join(unknown)} is not known; the other toolkits are {', '.join(PEERS)}")
-    systems = [name for name in OWN if name != MARIAN or installed("transformers")] + [PEERS[name] for name in peers]
+    present = {*OWN, *(PEERS[name] for name in peers)} - ({MARIAN} if not installed("transformers") else set())
+    systems = [name for name in SYSTEMS if name in present and name in options.systems]
     rows = []
     with tempfile.TemporaryDirectory() as name:
         text = Path(name)
@@ -326,7 +328,9 @@ def main() -> None:
                 rows.append(Row(IDS[model], system, round(found.rate, 1), "tok/CPU s", conditions))
     if not rows:
         sys.exit("nothing was measured, so cpu_train.json stays as it is")
-    print(write("cpu_train", with_kept(rows, cpu()), device=cpu(), packages=installed("torch", "transformers")))
+    others = {PEERS[name]: version_in(python, PEERS[name]) for name, python in peers.items()}
+    about = {"device": cpu(), "packages": installed("torch", "transformers"), "others": others}
+    print(write("cpu_train", with_kept(rows, cpu()), **about))
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def joeynmt(python: str, model: str, steps: int, text: Path, out: Path) -> tuple
         data[side] |= {"voc_file": str(text / "vocabulary")}
     training = {
         **{"optimizer": "adam", "learning_rate": RATE, "label_smoothing": SMOOTHING, "normalization": "tokens"},
+        **{"scheduling": "warmupinversesquareroot", "learning_rate_warmup": 200},  # it demands a schedule
         **{"batch_size": 64, "batch_type": "sentence", "epochs": 1000, "max_updates": steps, "shuffle": True},
         **{"validation_freq": NEVER, "logging_freq": 10, "overwrite": True, "early_stopping_metric": "ppl"},
     }

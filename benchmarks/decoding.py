@@ -5,6 +5,7 @@
 
 TRANSFORMER and RNNSEARCH are folders of trained models. OpenNMT-py, Eole and JoeyNMT need other versions of packages
 than jumok, so each has an environment of its own, whose Python --peers names (benchmarks/decoding_peers.py).
+benchmarks.decode_cpu counts CPU time instead, where other programs share the cores.
 
 Speed: base (6+6, 512), small (3+3, 256) and RNNsearch (GRU of 512) with random weights and the vocabulary of the
 trained model translate sentences of Multi30k's 2016 test set. Every output is forced to 30 tokens, so that all systems
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.results import Row, cpu, installed, write
+from benchmarks.results import Row, cpu, installed, version_in, write
 
 LENGTH = 30
 BEAMS = (5, 1)
@@ -262,9 +263,10 @@ class PeerWorker(Worker):
 
         tokenizer = jumok.load(self.task.model, device="cpu").trained.tokenizers.source
         texts = test_set("en")[: self.task.sentences]
-        sentences = [" ".join(tokenizer.pieces[id] for id in tokenizer.encode(text)[1:-1]) for text in texts]
+        pieces = ["".join("␣" if sign.isspace() else sign for sign in piece) for piece in tokenizer.pieces]
+        sentences = [" ".join(pieces[id] for id in tokenizer.encode(text)[1:-1]) for text in texts]
         self.folder.mkdir(parents=True)
-        words = [piece for piece in tokenizer.pieces if not (piece.startswith("<") and piece.endswith(">"))]
+        words = [piece for piece in pieces if not (piece.startswith("<") and piece.endswith(">"))]
         for name, lines in {"vocabulary": words, "sentences": sentences}.items():
             (self.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         (toolkit,) = (key for key, name in PEERS.items() if name == self.task.system)
@@ -382,7 +384,8 @@ def main() -> None:
             add(speed(shape, options.model, sentences, rounds, peers, Path(folder)))
     rows.sort(key=lambda row: (row.id not in GOALS.values(), row.id))
     packages = installed("torch", "ctranslate2", "transformers")
-    print(write("decoding", rows, device=f"{cpu()}, 2 cores", packages=packages))
+    others = {name: version_in(python, name) for name, python in peers.items()}
+    print(write("decoding", rows, device=f"{cpu()}, 2 cores", packages=packages, others=others))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     path/to/python benchmarks/decoding_peers.py '{"toolkit": "opennmt", "shape": "base", "folder": "work", …}'
 
 `folder` has the words of a vocabulary, one a line, in `vocabulary`, and tokenised sentences in `sentences`. Models have
-random weights: OpenNMT-py and Eole, which decode only from a checkpoint, train one step at a learning rate of 10⁻⁶.
+random weights: OpenNMT-py and Eole, which decode only from a checkpoint, train one step at a learning rate of 10⁻⁶
+before their start is timed.
 """
 
 import contextlib
@@ -71,11 +72,7 @@ def made(folder: Path, command: list[str], config: dict[str, Any]) -> None:
         sys.exit(f"the model was not made: {(done.stdout + done.stderr)[-800:]}")
 
 
-def opennmt(task: PeerTask) -> Translate:
-    from onmt.bin.translate import _get_parser
-    from onmt.inference_engine import InferenceEnginePY
-    from onmt.utils.parse import ArgumentParser
-
+def make_opennmt(task: PeerTask) -> None:
     folder = Path(task.folder)
     if task.shape in TRANSFORMERS:
         layers, width = TRANSFORMERS[task.shape]
@@ -88,6 +85,14 @@ def opennmt(task: PeerTask) -> Translate:
     start = {"save_model": str(folder / "model"), "param_init": 0.0, "param_init_glorot": True}
     train = [sys.executable, "-W", "ignore", "-m", "onmt.bin.train", "-config"]
     made(folder, train, corpus(task, source="path_src", target="path_tgt") | model | start | ONE_STEP)
+
+
+def opennmt(task: PeerTask) -> Translate:
+    from onmt.bin.translate import _get_parser
+    from onmt.inference_engine import InferenceEnginePY
+    from onmt.utils.parse import ArgumentParser
+
+    folder = Path(task.folder)
 
     @cache
     def engine(beam: int) -> Any:
@@ -105,10 +110,7 @@ def opennmt(task: PeerTask) -> Translate:
     return lambda texts, beam: [len(best[0].split()) for best in engine(beam).infer_list(list(texts))[1]]
 
 
-def eole(task: PeerTask) -> Translate:
-    from eole.config.run import PredictConfig
-    from eole.inference_engine import InferenceEnginePY
-
+def make_eole(task: PeerTask) -> None:
     folder = Path(task.folder)
     if task.shape in TRANSFORMERS:
         layers, width = TRANSFORMERS[task.shape]
@@ -123,6 +125,13 @@ def eole(task: PeerTask) -> Translate:
     training = ONE_STEP | {"model_path": str(folder / "eole"), "world_size": 1, "gpu_ranks": []}
     config = corpus(task, source="path_src", target="path_tgt") | {"model": model, "training": training}
     made(folder, [str(Path(sys.executable).with_name("eole")), "train", "-c"], config)
+
+
+def eole(task: PeerTask) -> Translate:
+    from eole.config.run import PredictConfig
+    from eole.inference_engine import InferenceEnginePY
+
+    folder = Path(task.folder)
 
     @cache
     def engine(beam: int) -> Any:
@@ -179,15 +188,22 @@ def joeynmt(task: PeerTask) -> Translate:
     return translate
 
 
+MAKERS: dict[str, Callable[[PeerTask], None]] = {"opennmt": make_opennmt, "eole": make_eole}
+"""Those that write the checkpoint of a toolkit that needs one."""
+TOOLKITS: dict[str, Callable[[PeerTask], Translate]] = {"opennmt": opennmt, "eole": eole, "joeynmt": joeynmt}
+
+
 def work(task: PeerTask) -> None:
     """Answer each line of standard input, "many 5" or "one 5", with the seconds that it took with this beam."""
+    if task.toolkit in MAKERS:
+        MAKERS[task.toolkit](task)
+    started = time.time()
     import torch
 
     torch.set_num_threads(task.threads)
-    started = time.time()
     silent = io.StringIO()
     with contextlib.redirect_stdout(silent):
-        translate = {"opennmt": opennmt, "eole": eole, "joeynmt": joeynmt}[task.toolkit](task)
+        translate = TOOLKITS[task.toolkit](task)
         logging.disable(logging.CRITICAL)
         texts = Path(task.folder, "sentences").read_text(encoding="utf-8").splitlines()[: task.sentences]
         translate(texts[:1], 2)

@@ -1,6 +1,6 @@
 """What the tables of the documentation call the measurements and systems of benchmarks/results/*.json."""
 
-SYSTEMS_DOWN = ("alignment", "decoding", "inflection", "multi30k")
+SYSTEMS_DOWN = ("alignment", "cpu_train", "decode_cpu", "decoding", "inflection", "multi30k")
 """Results with more systems than measurements: their tables have a line for each system."""
 
 LABELS = {
@@ -80,6 +80,21 @@ LABELS = {
         "CTranslate2": "CTranslate2, float32",
         "CTranslate2 int8": "CTranslate2, int8",
         "CTranslate2 int8, a thread for each batch": "CTranslate2, int8, one thread per batch",
+        "jumok, float32, own engine": "jumok, float32, own search",
+        "Marian in Hugging Face": "Hugging Face Marian",
+    },
+    "decode_cpu": {
+        "tok/CPU s": "tokens per CPU second",
+        "ms": "ms of CPU time",
+        "base-beam-1": "base, beam 1",
+        "base-beam-5": "base, beam 5",
+        "rnnsearch-beam-1": "RNNsearch, beam 1",
+        "rnnsearch-beam-5": "RNNsearch, beam 5",
+        "small-beam-1": "small, beam 1",
+        "small-beam-5": "small, beam 5",
+        "jumok": "jumok, int8",
+        "CTranslate2": "CTranslate2, float32",
+        "CTranslate2 int8": "CTranslate2, int8",
         "jumok, float32, own engine": "jumok, float32, own search",
         "Marian in Hugging Face": "Hugging Face Marian",
     },

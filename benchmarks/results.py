@@ -14,7 +14,8 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,13 +78,17 @@ class Row(NamedTuple):
     conditions: str
 
 
-def write(name: str, rows: Iterable[Row], *, device: str, packages: Iterable[str] = ("torch",)) -> Path:
-    """Write results/NAME.json."""
-    versions = {
-        "python": platform.python_version(),
-        "jumok": jumok.__version__,
-        **{package: version(package) for package in packages},
-    }
+def write(
+    name: str,
+    rows: Iterable[Row],
+    *,
+    device: str,
+    packages: Iterable[str] = ("torch",),
+    others: Mapping[str, str] | None = None,
+) -> Path:
+    """Write results/NAME.json; `others` are the versions of packages of other environments."""
+    versions = {"python": platform.python_version(), "jumok": jumok.__version__, **versions_of(packages)}
+    versions |= others or {}
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     path = FOLDER / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +96,16 @@ def write(name: str, rows: Iterable[Row], *, device: str, packages: Iterable[str
     head = json.dumps({"device": device, "versions": versions, "date": date}, ensure_ascii=False)[:-1]
     path.write_text(f'{head}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     return path
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    return {package: version(package) for package in packages}
+
+
+def version_in(python: str, package: str) -> str:
+    """The version of a package in the environment of another Python."""
+    program = f"from importlib.metadata import version; print(version({package!r}))"
+    return subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def saved(name: str) -> list[Row]:
@@ -156,12 +171,15 @@ def is_korean(page: Path) -> bool:
 
 
 def cpu() -> str:
-    """The processor's name, as far as the system tells."""
+    """The processor's name, family and model, as far as the system tells: some names cover several generations."""
     try:
-        names = re.findall(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+        about = ""
+    names = re.findall(r"^model name\s*: (.+)", about, re.MULTILINE)[:1] or [platform.processor() or platform.machine()]
+    for field, name in {"cpu family": "family", "model": "model"}.items():
+        names += [f"{name} {number}" for number in re.findall(rf"^{field}\s*: (\d+)", about, re.MULTILINE)[:1]]
+    return ", ".join(names)
 
 
 def _cell(row: dict[str, Any], deviation: dict[str, Any] | None, *, with_unit: bool) -> str:
