@@ -63,7 +63,7 @@ COMMANDS = {
     "captions": Commands(GPU, "minutes", ("benchmarks.captions runs/captions",), data=True),
     "claims_fine_tuning": Commands(
         CPU,
-        "hours",
+        "half an hour of one core",
         (
             "benchmarks.fine_tuning text",
             "benchmarks.fine_tuning train runs/fine-tuning",
