@@ -63,9 +63,13 @@ COMMANDS = {
     ),
     "captions": Commands(GPU, "minutes", ("benchmarks.captions runs/captions",), data=True),
     "claims_fine_tuning": Commands(
-        GPU,
-        "minutes",
-        ("benchmarks.fine_tuning train runs/talks", "benchmarks.fine_tuning score runs/talks"),
+        CPU,
+        "half an hour of one core",
+        (
+            "benchmarks.fine_tuning text",
+            "benchmarks.fine_tuning train runs/fine-tuning",
+            "benchmarks.fine_tuning score runs/fine-tuning",
+        ),
         data=True,
     ),
     "claims_gradient": Commands(CPU, "minutes", ("benchmarks.claims gradient MODELS",), data=True),

@@ -44,9 +44,10 @@ LABELS = {
     },
     "claims_fine_tuning": {
         "captions alone": "trained on captions",
-        "then talks alone": "fine-tuned on talks",
-        "then captions and talks, 1 : 1": "fine-tuned on captions and talks, 1 : 1",
-        "then captions and talks, 1 : 1, with a tag": "fine-tuned on captions and talks, 1 : 1, with a tag",
+        "then everyday sentences alone": "fine-tuned on everyday sentences",
+        "then both, 1 : 1": "fine-tuned on both, 1 : 1",
+        "then both, 1 : 1, with a tag": "fine-tuned on both, 1 : 1, with a tag",
+        "everyday": "everyday sentences",
     },
     "cpu_train": {
         "tok/CPU s": "target tokens per CPU second",

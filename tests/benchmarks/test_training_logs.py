@@ -94,7 +94,7 @@ def test_scoring_keeps_the_logs_of_the_scored_runs(name, score, tmp_path, logs, 
     ("name", "score"),
     [
         ("captions", lambda folder: captions.measure(folder, [], "cpu", "")),
-        ("fine-tuning", lambda folder: fine_tuning.score(folder, "a GPU")),
+        ("fine-tuning", lambda folder: fine_tuning.score(folder)),
         ("g2p", lambda folder: g2p.score(folder, "a GPU")),
         ("inflection", lambda folder: inflection.score(folder, "a GPU")),
     ],

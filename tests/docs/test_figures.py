@@ -87,14 +87,6 @@ CURVES = [
     *(curve(FARTHEST, NUDGED, name="claims_rounding"), curve(END, PLAIN, name="claims_rounding")),
     curve(END, NUDGED, name="claims_rounding"),
 ]
-MIXED, TAGGED = "then captions and talks, 1 : 1", "then captions and talks, 1 : 1, with a tag"
-FINE_TUNED = [
-    f"{value('claims_fine_tuning', f'fine-tuning/{model}', test):.2f}"
-    for model, test in (
-        *((MIXED, "captions"), ("captions alone", "captions"), (MIXED, "talks"), (TAGGED, "talks")),
-        *(("then talks alone", "talks"), ("then talks alone", "captions")),
-    )
-]
 SMALL_GRAPHS = [
     f"{value('graph_attention_cpu', f'graph-cpu/{layer}, 1,000 nodes, 10,000 edges, 4 × 8', system):.1f}"
     for layer in ("GAT", "GATv2")
@@ -202,12 +194,6 @@ FIGURES: list[tuple[str, str, list[str]]] = [
         "on a CPU, with the same code in both runs and no dropout: weights that differ by 10⁻⁶ at the start separate "
         "two curves by up to {} nats (final losses {} and {})",
         CURVES,
-    ),
-    (
-        "docs/results.md",
-        "keeps the captions ({} BLEU, {} before) but gains less on talks: {}, or {} with a tag. Talks alone reach {} "
-        "and lower the captions to {}",
-        FINE_TUNED,
     ),
     (
         "docs/scale.md",
