@@ -409,6 +409,8 @@ class Tokenizer:
             text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in ids)
         else:
             text = (self._processor.decode(ids) if ids else "").replace(UNUSED_MARK, "")
+        if self._trims:  # sentencepiece keeps the space of a first piece that texts are not cut into
+            text = text.strip(" ")
         return self.normaliser.restore(text.replace(HIDDEN, SPACE))
 
     def pieces_with_offsets(self, text: str) -> list[Piece]:
@@ -496,6 +498,11 @@ class Tokenizer:
         array = np.asarray(ids, np.int64)
         words = np.maximum(np.cumsum(self._spaces[array], -1) - 1, 0)
         return np.where(np.isin(array, [BOS, EOS, PAD, *self.language_ids]), -1, words)
+
+    @cached_property
+    def _trims(self) -> bool:
+        """Whether an imported model drops the spaces around a text, so that its outputs have none there either."""
+        return self._normalises and self._processor.encode(" a ") == self._processor.encode("a")
 
     def _spaces_before(self) -> Int[np.ndarray, " pieces"]:
         """How many spaces each piece begins with; where pieces are words, one each."""
