@@ -69,8 +69,8 @@ def both(translator: Translator, sources: list[str], **settings: Any) -> tuple[l
 
 @torch.no_grad()
 def unsure_translator() -> Translator:
-    """One with random weights: many tokens are about as likely, and outputs of different lengths score about the same."""
-    tokenizers, recipe = jumok.load(device="cpu").trained.tokenizers, jumok.load(device="cpu").trained.recipe
+    """One with random weights: many tokens are about as likely, and outputs of all lengths score about the same."""
+    _, recipe, tokenizers = jumok.load(device="cpu").trained
     recipe = replace(recipe, encoder=replace(recipe.encoder, norm="post"), decoder=replace(recipe.decoder, norm="post"))
     torch.manual_seed(0)
     model = TRANSLATION.build(recipe, tokenizers).eval()
