@@ -1,8 +1,10 @@
 """Marian models of Hugging Face, imported: they write what `transformers` writes, token for token."""
 
 import json
+import pickle
 import random
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from jumok import train
 from jumok.data.sentencepiece_model import PIECES
 from jumok.data.subwords import SPECIALS, fields_of, length_delimited
 from jumok.decoding.config import DecodingConfig
-from jumok.errors import ModelError
+from jumok.errors import DataError, ModelError
 from jumok.exchange.convert import read_foreign
 from jumok.tasks import TRANSLATION, load
 from jumok.tasks.translator import Translator
@@ -304,6 +306,17 @@ def test_a_folder_of_transformers_has_to_be_imported_before_it_is_used_or_traine
             ModelError, match=rf"recipe.toml is missing; .*: jumok import {opus.folder} --out NEW_FOLDER"
         ):
             use()
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_weights_that_contain_code_are_refused_without_a_warning(opus: Original, tmp_path: Path, protocol: int) -> None:
+    folder = Path(shutil.copytree(opus.folder, tmp_path / "model"))
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Path("a")}, protocol=protocol))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DataError, match=r"pytorch_model.bin is damaged, or contains code, .* or use model\.safe"):
+            read_foreign(folder)
 
 
 OTHER = ["Всем привет , как дела ?", "Кошка сидит на ковре и смотрит в окно", "Объявление о концерте"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
+from warnings import catch_warnings
 
 import torch
 from jaxtyping import Float, Int
@@ -203,9 +204,12 @@ def _read_safe(path: Path) -> dict[str, Tensor]:
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
-    except Exception as error:
-        raise DataError(f"{path} cannot be read as plain weights ({type(error).__name__})") from None
+        with catch_warnings(action="ignore"):  # of a version of pickle that is then read, or refused in one line
+            tensors = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
+    except Exception:
+        raise DataError(
+            f"{path} is damaged, or contains code, which jumok does not run; download it again or use {WEIGHTS[0]}"
+        ) from None
     return {name: tensor.float() for name, tensor in dict(tensors).items() if isinstance(tensor, Tensor)}
 
 
