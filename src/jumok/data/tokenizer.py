@@ -51,6 +51,7 @@ LEADING_TAG = re.compile(">>[^<>]*<<")
 TYPED_TAG = re.compile(r">>[\w-]+<<")
 """The same as a user may write it; anything else between such brackets is text."""
 SHOWN_TAGS = 20
+SHOWN_LANGUAGES = 8
 OF_OWN_MODEL = ("model", "kind", "size", "lowercase", "sampling")
 """Settings that a tokenizer of the user's own leaves; kind and size become those of the file."""
 UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
@@ -284,9 +285,14 @@ class Tokenizer:
     def with_language(self, language: str) -> "Tokenizer":
         """The same tokenizer that begins every text with the tag of a language, unless the text itself has one."""
         if language not in self.languages:
-            near = get_close_matches(language, self.languages, n=5, cutoff=0.5) or self.languages[:8]
-            more = ", …" * (len(near) < len(self.languages))
-            raise ArgumentError(f"{language!r} is not a language of this model; it knows {', '.join(near)}{more}")
+            known, count = self.languages, len(self.languages)
+            near = get_close_matches(language, known, n=5, cutoff=0.5)
+            if count <= SHOWN_LANGUAGES:
+                knows = f"it knows {', '.join(known)}"
+            else:
+                meant = f"did you mean {' or '.join(near)}? " if near else ""
+                knows = f"{meant}the model knows {count} languages" + ("" if near else f", such as {known[0]}")
+            raise ArgumentError(f"{language!r} is not a language of this model; {knows}")
         return type(self)(append_settings(self.model, settings_of(self.model) | {"language": language}))
 
     def encode(self, text: str) -> list[int]:
