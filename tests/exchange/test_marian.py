@@ -319,6 +319,7 @@ def test_weights_that_contain_code_are_refused_without_a_warning(opus: Original,
             read_foreign(folder)
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 298\n"
 OTHER = ["Всем привет , как дела ?", "Кошка сидит на ковре и смотрит в окно", "Объявление о концерте"]
 
 
@@ -337,6 +338,10 @@ def keep_pieces(path: Path, *, settings: bool) -> None:
     behind = [item for item in fields if item[0] != PIECES] if settings else []
     kept = [item for item in fields if item[0] == PIECES][:8]
     path.write_bytes(b"".join(length_delimited(*item) for item in kept + behind))
+
+
+def cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def add_id(folder: Path, id: int) -> None:
@@ -380,9 +385,17 @@ def test_weights_in_several_files_are_read(opus: Original, tmp_path: Path, pickl
         (lambda folder: (folder / "source.spm").write_bytes(b"no model"), ["source.spm", "sentencepiece"]),
         (lambda folder: (folder / "target.spm").unlink(), ["target.spm", "missing"]),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 100), ["model.safetensors", "safetensors"]),
+        (lambda folder: cut_in_half(folder / "model.safetensors"), ["asks for", "; download it again"]),
+        (lambda folder: (folder / "model.safetensors").write_text(POINTER), ["git-lfs pointer; run git lfs pull"]),
+        (lambda folder: (folder / "source.spm").write_text(POINTER), ["source.spm", "git-lfs pointer"]),
         (lambda folder: (folder / "model.safetensors").unlink(), ["pytorch_model.bin"]),
         (lambda folder: in_parts(folder)[0].unlink(), ["model-00001-of-00002.safetensors", "missing"]),
         (lambda folder: in_config(folder, d_model=64), ["config.json", "d_model = 64"]),
+        (lambda folder: in_config(folder, d_model="32"), ["d_model must be a whole number", "it is '32'"]),
+        (
+            lambda folder: in_config(folder, encoder_attention_heads=5),
+            ["config.json: encoder_attention_heads = 5 does not divide d_model = 32"],
+        ),
         (lambda folder: in_config(folder, vocab_size=9), ["config.json", "vocab_size = 9"]),
         (lambda folder: in_config(folder, encoder_layers=1), ["numbers of layers in config.json"]),
         (lambda folder: add_id(folder, 99999), ["vocab.json", "99,999"]),
