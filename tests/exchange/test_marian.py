@@ -191,6 +191,9 @@ def test_an_imported_model_translates_shows_its_attention_and_aligns_from_the_co
 ) -> None:
     out = tmp_path / "imported"
     well("import", opus.folder, "--out", out)
+    shown = well("inspect", out).out
+    assert "imported from" in shown
+    assert "metrics.jsonl" not in shown
     assert json.loads(well("look", out, "two men are talking", "--json").out)
     assert "-" in well("align", out, "--source", "-", stdin="two men are talking ||| zwei Männer reden\n").out
     assert well("translate", out, stdin="two men are talking\n").out.strip()

@@ -54,6 +54,8 @@ SHOWN_TAGS = 20
 SHOWN_LANGUAGES = 8
 OF_OWN_MODEL = ("model", "kind", "size", "lowercase", "sampling")
 """Settings that a tokenizer of the user's own leaves; kind and size become those of the file."""
+TRAINER, SPLIT_DIGITS = 2, 25
+"""The field of a sentencepiece model that says how it was trained, and the field of that for numbers."""
 UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
 
 
@@ -492,9 +494,9 @@ class Tokenizer:
 
     @property
     def splits_digits(self) -> bool:
-        """Whether numbers are cut into digits: there are pieces for digits, and none for several of them."""
-        longest = [max(map(len, re.findall(r"\d+", piece)), default=0) for piece in self._scores()]
-        return max(longest, default=0) == 1
+        """Whether the model was trained to cut numbers into digits."""
+        trainer = b"".join(bytes(value) for field, value in fields_of(self.model) if field == TRAINER)  # type: ignore[arg-type]
+        return bool(dict(fields_of(trainer)).get(SPLIT_DIGITS))
 
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
