@@ -75,7 +75,13 @@ def numbered(pieces: list[str], *, pad_first: bool) -> dict[str, int]:
 
 
 def make_original(
-    folder: Path, *, kind: str = "unigram", separate: bool = False, zero_pad: bool = False, **settings: Any
+    folder: Path,
+    *,
+    kind: str = "unigram",
+    separate: bool = False,
+    zero_pad: bool = False,
+    tags: tuple[str, ...] = (),
+    **settings: Any,
 ) -> Original:
     """A small Marian model that has learned a few sentences, so that its outputs end, saved by `transformers`."""
     folder.mkdir()
@@ -83,7 +89,7 @@ def make_original(
         save_sentencepiece([pair[side] for pair in PAIRS], folder / name, kind, 60)
         for side, name in enumerate(["source.spm", "target.spm"])
     )
-    ids = numbered(source if separate else source + target, pad_first=separate)
+    ids = numbered([*tags, *(source if separate else source + target)], pad_first=separate)
     target_ids = numbered(target, pad_first=True) if separate else ids
     (folder / "vocab.json").write_text(json.dumps(ids))
     if separate:
@@ -212,6 +218,15 @@ def test_a_tag_that_the_model_does_not_have_is_a_warning(opus: Original, tmp_pat
     (answer,) = map(json.loads, well("translate", out, "--json", stdin=">>xyz<< two men\n").out.splitlines())
     assert any("no tag >>xyz<<" in warning for warning in answer["warnings"])
     assert "no tag >>xyz<<" in well("look", out, ">>xyz<< two men", "--json").err
+
+
+def test_a_model_of_several_target_languages_asks_for_one(tmp_path: Path) -> None:
+    original, out = make_original(tmp_path / "model", tags=(">>fra<<",)), tmp_path / "imported"
+    assert well("import", original.folder, "--out", out).err.endswith(f"jumok translate {out} --to deu\n")
+    (warning,) = [line for line in well("translate", out, stdin="two men\n").err.splitlines() if "target lang" in line]
+    assert "choose one, as with --to deu, or begin the text with its tag, such as >>deu<<" in warning
+    assert "target languages" not in well("translate", out, "--to", "fra", stdin="two men\n").err
+    assert "target languages" not in well("translate", out, stdin=">>fra<< two men\n").err
 
 
 def test_a_tag_after_white_space_is_a_warning(opus: Original, tmp_path: Path) -> None:

@@ -365,6 +365,10 @@ class Tokenizer:
             return None if typed[0] in self._leading and text.startswith(typed[0]) else typed[0]
         return next((word for word in takewhile(SYMBOL.fullmatch, words) if word not in self._ids), None)
 
+    def needs_language(self, text: str = "") -> bool:
+        """Whether a model of several target languages is not told by the text, nor otherwise, which one to write."""
+        return len(self._leading) > 1 and not self.language and not text.startswith(tuple(self._leading))
+
     def is_symbol(self, id: int) -> bool:
         """Whether a token is a symbol or tag, which stands alone in a text."""
         return self.pieces[id] in self._symbol_ids or self.pieces[id] in self._leading
@@ -495,7 +499,7 @@ class Tokenizer:
     @property
     def splits_digits(self) -> bool:
         """Whether the model was trained to cut numbers into digits."""
-        trainer = b"".join(bytes(value) for field, value in fields_of(self.model) if field == TRAINER)  # type: ignore[arg-type]
+        trainer = b"".join(bytes(value) for field, value in fields_of(self.model) if field == TRAINER)
         return bool(dict(fields_of(trainer)).get(SPLIT_DIGITS))
 
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
