@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 import torch
 
 import jumok
+from jumok.data import EOS
 from jumok.errors import ArgumentError
 from jumok.model_folder import BUNDLED
+from jumok.tasks import TRANSLATION
 from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.translated_text import Translation
-from jumok.tasks.translator import Translator
+from jumok.tasks.translator import TrainedTranslator, Translator
 from support.commands import jumok as command
 from support.commands import well
 
@@ -64,6 +67,20 @@ def both(translator: Translator, sources: list[str], **settings: Any) -> tuple[l
     return ours, translator.translate(sources, engine="ctranslate2", **settings)
 
 
+@torch.no_grad()
+def unsure_translator() -> Translator:
+    """One with random weights: many tokens are about as likely, and outputs of all lengths score about the same."""
+    _, recipe, tokenizers = jumok.load(device="cpu").trained
+    recipe = replace(recipe, encoder=replace(recipe.encoder, norm="post"), decoder=replace(recipe.decoder, norm="post"))
+    torch.manual_seed(0)
+    model = TRANSLATION.build(recipe, tokenizers).eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            weight.normal_(std=0.25)
+    model.decoder.output.bias.normal_(std=0.5)[EOS] = 5.5
+    return Translator(TrainedTranslator(model, recipe, tokenizers), folder=BUNDLED)
+
+
 @pytest.mark.slow
 def test_greedy_search_writes_the_same_tokens_with_the_same_scores(folder: Path) -> None:
     ours, theirs = both(jumok.load(folder, device="cpu"), texts(60), beam=1)
@@ -81,6 +98,15 @@ def test_beam_search_writes_the_same_in_99_of_100_sentences(folder: Path, settin
     assert sum(same) >= 0.99 * len(same)
     pairs = zip(ours, theirs, same, strict=True)
     assert all(abs(one.score - other.score) < 1e-3 for one, other, alike in pairs if alike)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [{"beam": 4, "max_length": 30}, {"beam": 5, "max_length": 30}, {"beam": 5, "length_penalty": 0.6}]
+)
+def test_a_model_that_is_unsure_of_everything_writes_the_same_in_99_of_100_sentences(settings: dict[str, Any]) -> None:
+    ours, theirs = both(unsure_translator(), texts(100), **settings)
+    assert sum(one == other for one, other in zip(ids(ours), ids(theirs), strict=True)) >= 0.99 * len(ours)
 
 
 @pytest.mark.slow

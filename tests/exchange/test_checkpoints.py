@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import warnings
 from argparse import Namespace
 from collections.abc import Callable
 from itertools import product
@@ -121,8 +122,10 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="must have model, generator"):
         import_model(path, tmp_path / "out")
     path.write_bytes(pickle.dumps([1]))
-    with pytest.raises(DataError, match="damaged"):
-        import_model(path, tmp_path / "out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DataError, match="damaged"):
+            import_model(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,7 +1,10 @@
 """Marian models of Hugging Face, imported: they write what `transformers` writes, token for token."""
 
 import json
+import pickle
+import random
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from jumok import train
 from jumok.data.sentencepiece_model import PIECES
-from jumok.data.subwords import fields_of, length_delimited
+from jumok.data.subwords import SPECIALS, fields_of, length_delimited
 from jumok.decoding.config import DecodingConfig
-from jumok.errors import ModelError
+from jumok.errors import DataError, ModelError
 from jumok.exchange.convert import read_foreign
 from jumok.tasks import TRANSLATION, load
 from jumok.tasks.translator import Translator
@@ -72,7 +75,13 @@ def numbered(pieces: list[str], *, pad_first: bool) -> dict[str, int]:
 
 
 def make_original(
-    folder: Path, *, kind: str = "unigram", separate: bool = False, zero_pad: bool = False, **settings: Any
+    folder: Path,
+    *,
+    kind: str = "unigram",
+    separate: bool = False,
+    zero_pad: bool = False,
+    tags: tuple[str, ...] = (),
+    **settings: Any,
 ) -> Original:
     """A small Marian model that has learned a few sentences, so that its outputs end, saved by `transformers`."""
     folder.mkdir()
@@ -80,7 +89,7 @@ def make_original(
         save_sentencepiece([pair[side] for pair in PAIRS], folder / name, kind, 60)
         for side, name in enumerate(["source.spm", "target.spm"])
     )
-    ids = numbered(source if separate else source + target, pad_first=separate)
+    ids = numbered([*tags, *(source if separate else source + target)], pad_first=separate)
     target_ids = numbered(target, pad_first=True) if separate else ids
     (folder / "vocab.json").write_text(json.dumps(ids))
     if separate:
@@ -163,6 +172,16 @@ def test_an_imported_tokenizer_cuts_texts_as_transformers_does(original: Origina
         assert ours == [names[id] for id in original.tokenizer(text).input_ids], text
 
 
+def test_pieces_of_both_languages_are_decoded_as_transformers_does(original: Original, imported: Translator) -> None:
+    tokenizer, picks = imported.trained.tokenizers.target, random.Random(0)
+    known = {piece: id for id, piece in original.tokenizer.decoder.items()}
+    pieces = [piece for piece in tokenizer.pieces[SPECIALS:] if piece in known]
+    for length in [1] * len(pieces) + [2, 4, 8] * 100:
+        names = picks.choices(pieces, k=length)
+        theirs = original.tokenizer.decode([known[name] for name in names])
+        assert tokenizer.decode(map(tokenizer.pieces.index, names)) == theirs, names
+
+
 def test_an_imported_model_of_a_small_vocabulary_does_not_doubt_what_it_learned(imported: Translator) -> None:
     assert [found.warnings() for found in imported.translate([source for source, _ in PAIRS])] == [{}] * len(PAIRS)
     assert "unknown" in imported.translate(["Привет, как дела?"])[0].warnings()["words"]
@@ -178,6 +197,9 @@ def test_an_imported_model_translates_shows_its_attention_and_aligns_from_the_co
 ) -> None:
     out = tmp_path / "imported"
     well("import", opus.folder, "--out", out)
+    shown = well("inspect", out).out
+    assert "imported from" in shown
+    assert "metrics.jsonl" not in shown
     assert json.loads(well("look", out, "two men are talking", "--json").out)
     assert "-" in well("align", out, "--source", "-", stdin="two men are talking ||| zwei Männer reden\n").out
     assert well("translate", out, stdin="two men are talking\n").out.strip()
@@ -196,6 +218,15 @@ def test_a_tag_that_the_model_does_not_have_is_a_warning(opus: Original, tmp_pat
     (answer,) = map(json.loads, well("translate", out, "--json", stdin=">>xyz<< two men\n").out.splitlines())
     assert any("no tag >>xyz<<" in warning for warning in answer["warnings"])
     assert "no tag >>xyz<<" in well("look", out, ">>xyz<< two men", "--json").err
+
+
+def test_a_model_of_several_target_languages_asks_for_one(tmp_path: Path) -> None:
+    original, out = make_original(tmp_path / "model", tags=(">>fra<<",)), tmp_path / "imported"
+    assert well("import", original.folder, "--out", out).err.endswith(f"jumok translate {out} --to deu\n")
+    (warning,) = [line for line in well("translate", out, stdin="two men\n").err.splitlines() if "target lang" in line]
+    assert "choose one, as with --to deu, or begin the text with its tag, such as >>deu<<" in warning
+    assert "target languages" not in well("translate", out, "--to", "fra", stdin="two men\n").err
+    assert "target languages" not in well("translate", out, stdin=">>fra<< two men\n").err
 
 
 def test_a_tag_after_white_space_is_a_warning(opus: Original, tmp_path: Path) -> None:
@@ -281,7 +312,7 @@ def test_an_imported_model_is_trained_further_averaged_evaluated_and_given_back(
     for text in ("two men like apples", "<med> the cat runs in the park"):
         mean = load(tmp_path / "mean", device="cpu").translate([text], beam=1)[0].text
         (ids,) = model.generate(**tokenizer([text], return_tensors="pt"), num_beams=1, max_length=LONGEST + 2)
-        assert tokenizer.decode(ids, skip_special_tokens=True).strip() == mean.strip()
+        assert tokenizer.decode(ids, skip_special_tokens=True) == mean
 
 
 def test_a_folder_of_transformers_has_to_be_imported_before_it_is_used_or_trained_further(
@@ -295,6 +326,18 @@ def test_a_folder_of_transformers_has_to_be_imported_before_it_is_used_or_traine
             use()
 
 
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_weights_that_contain_code_are_refused_without_a_warning(opus: Original, tmp_path: Path, protocol: int) -> None:
+    folder = Path(shutil.copytree(opus.folder, tmp_path / "model"))
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Path("a")}, protocol=protocol))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DataError, match=r"pytorch_model.bin is damaged, or contains code, .* or use model\.safe"):
+            read_foreign(folder)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 298\n"
 OTHER = ["Всем привет , как дела ?", "Кошка сидит на ковре и смотрит в окно", "Объявление о концерте"]
 
 
@@ -313,6 +356,10 @@ def keep_pieces(path: Path, *, settings: bool) -> None:
     behind = [item for item in fields if item[0] != PIECES] if settings else []
     kept = [item for item in fields if item[0] == PIECES][:8]
     path.write_bytes(b"".join(length_delimited(*item) for item in kept + behind))
+
+
+def cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def add_id(folder: Path, id: int) -> None:
@@ -356,9 +403,17 @@ def test_weights_in_several_files_are_read(opus: Original, tmp_path: Path, pickl
         (lambda folder: (folder / "source.spm").write_bytes(b"no model"), ["source.spm", "sentencepiece"]),
         (lambda folder: (folder / "target.spm").unlink(), ["target.spm", "missing"]),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 100), ["model.safetensors", "safetensors"]),
+        (lambda folder: cut_in_half(folder / "model.safetensors"), ["asks for", "; download it again"]),
+        (lambda folder: (folder / "model.safetensors").write_text(POINTER), ["git-lfs pointer; run git lfs pull"]),
+        (lambda folder: (folder / "source.spm").write_text(POINTER), ["source.spm", "git-lfs pointer"]),
         (lambda folder: (folder / "model.safetensors").unlink(), ["pytorch_model.bin"]),
         (lambda folder: in_parts(folder)[0].unlink(), ["model-00001-of-00002.safetensors", "missing"]),
         (lambda folder: in_config(folder, d_model=64), ["config.json", "d_model = 64"]),
+        (lambda folder: in_config(folder, d_model="32"), ["d_model must be a whole number", "it is '32'"]),
+        (
+            lambda folder: in_config(folder, encoder_attention_heads=5),
+            ["config.json: encoder_attention_heads = 5 does not divide d_model = 32"],
+        ),
         (lambda folder: in_config(folder, vocab_size=9), ["config.json", "vocab_size = 9"]),
         (lambda folder: in_config(folder, encoder_layers=1), ["numbers of layers in config.json"]),
         (lambda folder: add_id(folder, 99999), ["vocab.json", "99,999"]),

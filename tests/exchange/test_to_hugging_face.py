@@ -171,7 +171,8 @@ def test_only_models_that_normalise_after_a_sublayer_are_marian_models(tmp_path:
 @pytest.mark.parametrize("marian", [False, True])
 def test_a_refusal_names_a_format_that_the_model_has(marian: bool, tmp_path: Path) -> None:
     with pytest.raises(
-        ModelError, match=r"begin with a language, de, which MarianTokenizer leaves out; use --to onnx$"
+        ModelError,
+        match=r"begin with a language, de, which MarianTokenizer leaves out; use --to ctranslate2 or --to onnx$",
     ):
         export_model(random_model(tied="output", norm="pre", language="de"), tmp_path, marian=marian)
 

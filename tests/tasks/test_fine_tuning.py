@@ -79,11 +79,12 @@ def test_a_part_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:
 
 
 def test_settings_that_its_weights_do_not_fit_are_refused_before_the_text_is_tokenised(tmp_path: Path) -> None:
-    narrow = {"encoder": {"width": 32}, "decoder": {"width": 32}}
-    for shape in ({"encoder": {"hidden": 32}}, {"encoder": {"layers": 1}}, narrow):
-        tables = recipe(tmp_path) | shape
-        with pytest.raises(DataError, match=r"model.safetensors holds .*; leave out the settings of \[encoder\]"):
+    for name, size in (("encoder", "hidden"), ("encoder", "layers"), ("encoder", "width"), ("decoder", "width")):
+        tables = recipe(tmp_path) | {name: {size: 32}}
+        with pytest.raises(ConfigError, match=rf"^{name}\.{size} is fixed by training.start_from: .* leave it out$"):
             jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    with pytest.raises(DataError, match=r"model.safetensors .*; leave out the settings of \[encoder\]"):
+        jumok.train(recipe(tmp_path) | {"decoder": {"tied": "none"}}, out=tmp_path / "run", device="cpu", draw=False)
     assert not (tmp_path / "run" / "data").exists()
 
 

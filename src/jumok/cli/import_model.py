@@ -30,4 +30,6 @@ def import_model(
     if json:
         print_json({"folder": str(out), "imported": trained.recipe.data.imported})
     else:
-        say(f"{folder} is now the model folder {out}; try: echo Hello | jumok translate {out}")
+        source = trained.tokenizers.source
+        to = f" --to {source.languages[0]}" if source.needs_language() else ""
+        say(f"{folder} is now the model folder {out}; try: echo Hello | jumok translate {out}{to}")

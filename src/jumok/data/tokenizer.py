@@ -51,8 +51,11 @@ LEADING_TAG = re.compile(">>[^<>]*<<")
 TYPED_TAG = re.compile(r">>[\w-]+<<")
 """The same as a user may write it; anything else between such brackets is text."""
 SHOWN_TAGS = 20
+SHOWN_LANGUAGES = 8
 OF_OWN_MODEL = ("model", "kind", "size", "lowercase", "sampling")
 """Settings that a tokenizer of the user's own leaves; kind and size become those of the file."""
+TRAINER, SPLIT_DIGITS = 2, 25
+"""The field of a sentencepiece model that says how it was trained, and the field of that for numbers."""
 UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
 
 
@@ -321,9 +324,14 @@ class Tokenizer:
     def with_language(self, language: str) -> "Tokenizer":
         """The same tokenizer that begins every text with the tag of a language, unless the text itself has one."""
         if language not in self.languages:
-            near = get_close_matches(language, self.languages, n=5, cutoff=0.5) or self.languages[:8]
-            more = ", …" * (len(near) < len(self.languages))
-            raise ArgumentError(f"{language!r} is not a language of this model; it knows {', '.join(near)}{more}")
+            known, count = self.languages, len(self.languages)
+            near = get_close_matches(language, known, n=5, cutoff=0.5)
+            if count <= SHOWN_LANGUAGES:
+                knows = f"it knows {', '.join(known)}"
+            else:
+                meant = f"did you mean {' or '.join(near)}? " if near else ""
+                knows = f"{meant}the model knows {count} languages" + ("" if near else f", such as {known[0]}")
+            raise ArgumentError(f"{language!r} is not a language of this model; {knows}")
         return type(self)(append_settings(self.model, settings_of(self.model) | {"language": language}))
 
     def encode(self, text: str) -> list[int]:
@@ -394,6 +402,10 @@ class Tokenizer:
             return None if typed[0] in self._leading and text.startswith(typed[0]) else typed[0]
         return next((word for word in takewhile(SYMBOL.fullmatch, words) if word not in self._ids), None)
 
+    def needs_language(self, text: str = "") -> bool:
+        """Whether a model of several target languages is not told by the text, nor otherwise, which one to write."""
+        return len(self._leading) > 1 and not self.language and not text.startswith(tuple(self._leading))
+
     def is_symbol(self, id: int) -> bool:
         """Whether a token is a symbol or tag, which stands alone in a text."""
         return self.pieces[id] in self._symbol_ids or self.pieces[id] in self._leading
@@ -446,6 +458,8 @@ class Tokenizer:
             text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in ids)
         else:
             text = (self._processor.decode(ids) if ids else "").replace(UNUSED_MARK, "")
+        if self._trims:  # sentencepiece keeps the space of a first piece that texts are not cut into
+            text = text.strip(" ")
         return self.normaliser.restore(text.replace(HIDDEN, SPACE))
 
     def pieces_with_offsets(self, text: str) -> list[Piece]:
@@ -521,9 +535,9 @@ class Tokenizer:
 
     @property
     def splits_digits(self) -> bool:
-        """Whether numbers are cut into digits: there are pieces for digits, and none for several of them."""
-        longest = [max(map(len, re.findall(r"\d+", piece)), default=0) for piece in self._scores()]
-        return max(longest, default=0) == 1
+        """Whether the model was trained to cut numbers into digits."""
+        trainer = b"".join(bytes(value) for field, value in fields_of(self.model) if field == TRAINER)
+        return bool(dict(fields_of(trainer)).get(SPLIT_DIGITS))
 
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
@@ -533,6 +547,11 @@ class Tokenizer:
         array = np.asarray(ids, np.int64)
         words = np.maximum(np.cumsum(self._spaces[array], -1) - 1, 0)
         return np.where(np.isin(array, [BOS, EOS, PAD, *self.language_ids]), -1, words)
+
+    @cached_property
+    def _trims(self) -> bool:
+        """Whether an imported model drops the spaces around a text, so that its outputs have none there either."""
+        return self._normalises and self._processor.encode(" a ") == self._processor.encode("a")
 
     def _spaces_before(self) -> Int[np.ndarray, " pieces"]:
         """How many spaces each piece begins with; where pieces are words, one each."""

@@ -1,7 +1,8 @@
 """Beam search by CTranslate2 (Klein et al. 2020), which runs Transformers several times faster on a CPU than PyTorch.
 
 In float32 it finds the outputs of our own search. Our search ends when no better output can come, CTranslate2 after
-`patience · beam` outputs, so its patience is set high; searches that it cannot do in the same way are left to ours.
+`patience · beam` outputs, so its patience is set high; where the last of these are nearly as good as the best, a better
+one may come, and our search runs as well. Searches that it cannot do in the same way are left to ours.
 In int8 its patience is lower, and with a shortlist it considers only the likely words of a batch, unless a sentence
 has a token that the shortlist does not know.
 """
@@ -25,7 +26,9 @@ from jumok.errors import ModelError
 SHORTLIST = "vmap.txt"
 """The file of an exported model with the likely target words of each source word."""
 PATIENCE: dict[Precision, int] = {"float32": 4, "int8": 2}
-"""Among this many times `beam` finished outputs is always, or nearly always, the best one."""
+"""Among this many times `beam` finished outputs is nearly always the best one, unless the model is unsure of all."""
+NEARLY = 1.25
+"""Where the outputs that end last score below this many times the best score, none that ends later is the best."""
 BATCH = 32
 """Sentences that one thread translates at once; more take no less time each."""
 PROBE = """
@@ -97,10 +100,10 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis] | None]:
         """The best hypotheses for every source; None where our own search must decide.
 
-        Sources end in EOS; `limit` is the number of positions of the decoder. In float32, what runs on and on is left
-        to our search: an output of the greatest length, which it ends in another way, and under beam search one of half
-        that length, beyond which longer ones may be better, while the engine stops when it has found some. So are
-        outputs that nothing after their language would be better than: the engine does not consider that.
+        Sources end in EOS; `limit` is the number of positions of the decoder. In float32 three kinds of outputs are
+        left to our search: those of the greatest length, which it ends in another way; those than which a longer one
+        may be better, while the engine has stopped; and those than which nothing after their language would be better,
+        which the engine does not consider.
         """
         limits = [self._longest(len(source), config, limit) for source in sources]
         results = self.generate(sources, limits, config, n_best)
@@ -109,10 +112,10 @@ class CTranslate2Engine:
             for row, score in zip(rows, self._scores_of_nothing([sources[row] for row in rows], config), strict=True):
                 if score > results[row][0].score:
                     results[row] = []
-        most = [longest if config.beam == 1 else longest // 2 for longest in limits]
+        best = [hypotheses[: config.beam] for hypotheses in results]
         return [
-            hypotheses if hypotheses and self._is_sound(hypotheses, length) else None
-            for hypotheses, length in zip(results, most, strict=True)
+            few if few and self._is_sound(few, longest) and not self._may_be_beaten(hypotheses, config) else None
+            for few, hypotheses, longest in zip(best, results, limits, strict=True)
         ]
 
     def generate(
@@ -179,12 +182,14 @@ class CTranslate2Engine:
         return max(1, min(BATCH, math.ceil(len(sources) / self.threads)))
 
     def _options(self, config: DecodingConfig, n_best: int) -> dict[str, Any]:
-        normalised = config.beam > 1 and config.length_penalty > 0
+        normalised = _prefers_longer(config)
+        patience = PATIENCE[self.precision] if normalised else 1
+        # Of several outputs some may be the same words in other pieces, and one that reaches the limit is ours.
+        asked = config.beam if normalised or n_best > 1 else 1
         return {
             "beam_size": config.beam,
-            "patience": PATIENCE[self.precision] if normalised else 1,
-            # Of several outputs some may be the same words in other pieces, and one that reaches the limit is ours.
-            "num_hypotheses": config.beam if normalised or n_best > 1 else 1,
+            "patience": patience,
+            "num_hypotheses": config.beam * patience if self.precision == "float32" and normalised else asked,
             "length_penalty": config.length_penalty,
             "min_decoding_length": config.min_length,
             "no_repeat_ngram_size": config.no_repeat,
@@ -202,6 +207,18 @@ class CTranslate2Engine:
             return False
         return self.precision == "int8" or all(len(hypothesis.ids) < longest for hypothesis in hypotheses)
 
+    def _may_be_beaten(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> bool:
+        """Whether the outputs that ended last are so good that a better one might have ended later."""
+        if self.precision == "int8" or not _prefers_longer(config):
+            return False
+        last = sorted(hypotheses, key=lambda hypothesis: len(hypothesis.ids))[-config.beam :]
+        return max(hypothesis.score for hypothesis in last) > NEARLY * hypotheses[0].score
+
     def _longest(self, source: int, config: DecodingConfig, limit: int | None) -> int:
         longest = config.longest(source)
         return longest if limit is None else min(longest, limit - 1)
+
+
+def _prefers_longer(config: DecodingConfig) -> bool:
+    """Whether a longer output may have the higher score, although its probability is lower."""
+    return config.beam > 1 and config.length_penalty > 0

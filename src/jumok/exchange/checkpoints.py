@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from warnings import catch_warnings
 
 import torch
 from jaxtyping import Float
@@ -42,7 +43,7 @@ def read_torch_checkpoint(path: Path) -> dict[str, Any]:
     try:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
         inert = [(type(name.rpartition(".")[2], (Inert,), {}), name) for name in names]
-        with torch.serialization.safe_globals(inert):  # type: ignore[arg-type]
+        with catch_warnings(action="ignore"), torch.serialization.safe_globals(inert):  # type: ignore[arg-type]
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         why = type(error).__name__

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
+from warnings import catch_warnings
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +16,7 @@ from torch import Tensor
 from jumok.data.tokenizer import MOST_BYTES
 from jumok.data.tokenizer_pair import TokenizerPair
 from jumok.errors import DataError
-from jumok.files import parse_json, read_plain
+from jumok.files import open_plain, parse_json, read_plain
 from jumok.models.config import Tied
 from jumok.models.weights import read_tensors
 
@@ -25,9 +26,15 @@ UNLIKE = f"check the sizes and the numbers of layers in {CONFIG}, which must fit
 """What to do where weights do not fit."""
 ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
 COUNTS = ("max_position_embeddings", "num_beams", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
+SIZES = (
+    "d_model",
+    *(f"{side}_{of}" for side in ("encoder", "decoder") for of in ("layers", "attention_heads", "ffn_dim")),
+)
 NUMBERS = ("dropout", "attention_dropout", "activation_dropout", "length_penalty")
-"""Fields of a config that are whole numbers from 0, and those that are numbers; the recipe checks sizes."""
+"""Fields of a config that are whole numbers from 0, those from 1, and those that are numbers."""
 RECOMMENDED = ("num_beams", "length_penalty", "forced_bos_token_id")
+POINTER = b"version https://git-lfs"
+"""How the text begins that git-lfs leaves in the place of a file."""
 IMPOSSIBLE = -1e9
 """The bias of a token that must never be written, as Marian itself writes it."""
 
@@ -154,11 +161,14 @@ def side_settings(path: Path, config: Mapping[str, Any], side: str) -> dict[str,
             f'{path / CONFIG} has activation_function = "{config["activation_function"]}"; '
             f"{', '.join(ACTIVATIONS)} are supported"
         )
+    width, heads = config["d_model"], config[f"{side}_attention_heads"]
+    if width % heads:
+        raise DataError(f"{path / CONFIG}: {side}_attention_heads = {heads} does not divide d_model = {width}")
     return {
         "kind": "transformer",
-        "width": config["d_model"],
+        "width": width,
         "layers": config[f"{side}_layers"],
-        "heads": config[f"{side}_attention_heads"],
+        "heads": heads,
         "hidden": config[f"{side}_ffn_dim"],
         "activation": activation,
         "dropout": float(config.get("dropout", 0.1)),
@@ -198,21 +208,34 @@ def _parts(index: Path) -> list[Path]:
 
 
 def _read_safe(path: Path) -> dict[str, Tensor]:
-    return {name: tensor.float() for name, tensor in read_tensors(path).items()}
+    _check_is_no_pointer(path)
+    return {name: tensor.float() for name, tensor in read_tensors(path, remedy="download it again").items()}
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
+    _check_is_no_pointer(path)
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
-    except Exception as error:
-        raise DataError(f"{path} cannot be read as plain weights ({type(error).__name__})") from None
+        with catch_warnings(action="ignore"):  # of a version of pickle that is then read, or refused in one line
+            tensors = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
+    except Exception:
+        raise DataError(
+            f"{path} is damaged, or contains code, which jumok does not run; download it again or use {WEIGHTS[0]}"
+        ) from None
     return {name: tensor.float() for name, tensor in dict(tensors).items() if isinstance(tensor, Tensor)}
+
+
+def _check_is_no_pointer(path: Path) -> None:
+    """Refuse the few lines that git leaves in the place of a large file."""
+    with open_plain(path) as file:
+        if file.read(len(POINTER)) == POINTER:
+            raise DataError(f"{path} is a git-lfs pointer; run git lfs pull in its folder, or download the file")
 
 
 def read_bytes(path: Path) -> bytes:
     """The contents of a file that the folder must have."""
     if not path.exists():
         raise DataError(f"{path.parent} is not a complete model: {path.name} is missing; copy the whole folder")
+    _check_is_no_pointer(path)
     return read_plain(path, most=MOST_BYTES)
 
 
@@ -249,6 +272,9 @@ def _checked(config: dict[str, Any], path: Path) -> dict[str, Any]:
     for name in COUNTS:
         if (value := config.get(name)) is not None and not (type(value) is int and value >= 0):
             raise DataError(f"{path} has {name} = {value!r}, which must be a whole number and not negative")
+    for name in SIZES:
+        if (value := config.get(name)) is not None and not (type(value) is int and value >= 1):
+            raise DataError(f"{path}: {name} must be a whole number of at least 1, but it is {value!r}")
     for name in NUMBERS:
         if (value := config.get(name)) is not None and not (type(value) in (int, float) and -inf < value < inf):
             raise DataError(f"{path} has {name} = {value!r}, which must be a number")

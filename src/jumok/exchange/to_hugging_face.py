@@ -21,6 +21,7 @@ from jumok.data import BOS, EOS, PAD, Tokenizer
 from jumok.data.sentencepiece_model import NORMALISER
 from jumok.data.subwords import length_delimited
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.ctranslate2_model import why_not as why_no_engine
 from jumok.errors import ModelError
 from jumok.exchange.hugging_face import (
     ATTENTION,
@@ -144,7 +145,9 @@ def _other_format(trained: TrainedTranslator) -> str:
     """The end of a message about a format that a model does not have: one that it has, if any."""
     if why_not(trained) is None:
         return "; --to hf writes another class of transformers"
-    return "" if why_no_graph(trained) else "; use --to onnx"
+    others = {"ctranslate2": why_no_engine(trained.model), "onnx": why_no_graph(trained)}
+    named = " or ".join(f"--to {name}" for name, reason in others.items() if reason is None)
+    return named and f"; use {named}"
 
 
 def _files(trained: TrainedTranslator, kind: str, name: str, layout: Layout, separate: bool) -> dict[str, bytes]:

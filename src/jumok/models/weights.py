@@ -24,6 +24,7 @@ FOREIGN = (
     "it belongs to another model; use the recipe that was saved beside it, and if it was trained with --task, give the "
     "same file"
 )
+REMEDY = "copy it again or train again"
 MOST_HEADER = 16 * 2**20
 """Bytes of JSON, enough for 100,000 tensors."""
 MOST_AXES = 64
@@ -62,12 +63,12 @@ def to_bytes(tensors: dict[str, Tensor], metadata: dict[str, str] = METADATA) ->
     return bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata))
 
 
-def from_bytes(content: bytes, path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file that was read from `path`."""
+def from_bytes(content: bytes, path: str | Path, *, remedy: str = REMEDY) -> dict[str, Tensor]:
+    """The tensors of a safetensors file that was read from `path`; `remedy` is what to do if it is damaged."""
     try:
         tensors: dict[str, Tensor] = load(content)
     except SafetensorError as error:
-        raise _not_whole(path, error) from None
+        raise _not_whole(path, error, remedy) from None
     metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__") or {}
     if not METADATA.items() <= metadata.items() and _ties_recurrent(tensors):
         raise DataError(
@@ -84,12 +85,12 @@ def _ties_recurrent(names: Container[str]) -> bool:
     return ties and ("decoder.embedding.table" in names or of_encoder)
 
 
-def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
-    return from_bytes(read_plain(path, most=read_header(path).bytes), path)
+def read_tensors(path: str | Path, *, remedy: str = REMEDY) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; `remedy` is what to do if it is damaged."""
+    return from_bytes(read_plain(path, most=read_header(path, remedy=remedy).bytes), path, remedy=remedy)
 
 
-def read_header(path: str | Path, *, within: Path | None = None) -> WeightsHeader:
+def read_header(path: str | Path, *, within: Path | None = None, remedy: str = REMEDY) -> WeightsHeader:
     """The names and shapes in a safetensors file; a DataError unless they add up to the file's size."""
     with open_plain(path, within=within) as file:
         size, length = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
@@ -100,9 +101,9 @@ def read_header(path: str | Path, *, within: Path | None = None) -> WeightsHeade
         shapes = {name: _shape(entry) for name, entry in entries.items()}
         end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        raise _not_whole(path, "its header cannot be read") from None
+        raise _not_whole(path, "its header cannot be read", remedy) from None
     if 8 + length + end != size:
-        raise _not_whole(path, f"its header asks for {8 + length + end:,} bytes, but it has {size:,}")
+        raise _not_whole(path, f"its header asks for {8 + length + end:,} bytes, but it has {size:,}", remedy)
     return WeightsHeader(shapes, size)
 
 
@@ -116,8 +117,8 @@ def _shape(entry: dict[str, Any]) -> list[int]:
     return list(shape)
 
 
-def _not_whole(path: str | Path, why: object) -> DataError:
-    return DataError(f"{path} is not a complete safetensors file ({why}); copy it again or train again")
+def _not_whole(path: str | Path, why: object, remedy: str) -> DataError:
+    return DataError(f"{path} is not a complete safetensors file ({why}); {remedy}")
 
 
 @torch.no_grad()

@@ -232,8 +232,9 @@ class Warning(Message):
         WarningKind,
         Field(
             description="`length`: a sentence is longer than the training data; `words`: most words are unknown; "
-            "`tag`: a tag that the text begins with, such as `>>kor<<`, was translated as text; `output`: the "
-            "translation consists mostly of unknown tokens; `terms`: the vocabulary cannot write a required term."
+            "`tag`: a tag that the text begins with, such as `>>kor<<`, was translated as text; "
+            "`language`: the text names no target language, and the model has several; `output`: the translation "
+            "consists mostly of unknown tokens; `terms`: the vocabulary cannot write a required term."
         ),
     ]
     message: str

@@ -24,6 +24,8 @@ from jumok.tasks.task import freeze, frozen_elsewhere, parts_with_weights
 
 STARTED_FROM = ("tokenizer", "encoder", "decoder")
 """Sections of a recipe that a model trained further takes from the model it starts from."""
+FIXED = ("width", "hidden", "layers", "embedding")
+"""Sizes of the encoder and the decoder."""
 KEEP_SHAPE = "leave out the settings of [encoder] and [decoder] that change the shape of the model, such as width"
 
 
@@ -44,6 +46,11 @@ def with_start(tables: Mapping[str, Any], tables_of: Callable[[str], dict[str, A
                 f'{name}.kind = "{given}", but the model in {folder}, which training starts from, has "{kind}"; '
                 f"leave out [{name}]"
             )
+        for size in FIXED:
+            kept, given = start[name].get(size), tables.get(name, {}).get(size)
+            if None not in (kept, given) and given != kept:
+                fixed = f"{name}.{size} is fixed by training.start_from"
+                raise ConfigError(f"{fixed}: it is {kept!r} in {folder}, not {given!r}; leave it out")
     own = {name: tables.get(name, {}) for name in STARTED_FROM}
     start["tokenizer"].pop("model", None)  # the tokenizer is in the folder, whatever became of that file
     if own["tokenizer"].get("model"):

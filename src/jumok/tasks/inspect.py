@@ -28,6 +28,8 @@ class Inspection(NamedTuple):
         parts, files = self.facts["parts"], self.facts["files"]
         rows = []
         for name, text in in_words(self.facts).items():
+            if name == "training" and "imported from" in self.facts:
+                continue
             if name == "training":
                 rows.append(("trained for", training_in_words(self.facts["training"])))
             elif name not in ("parts", "files"):

@@ -72,8 +72,8 @@ class Translation:
     def warnings(self) -> dict[WarningKind, str]:
         """Reasons to doubt the translation, by kind.
 
-        They are the "length" of a sentence, its "words", an unknown "tag", the "output", and "terms" that the model
-        cannot write.
+        They are the "length" of a sentence, its "words", an unknown "tag", a missing "language", the "output",
+        and "terms" that the model cannot write.
         """
         if self.translator is None or not self.pieces:
             return {}

@@ -211,7 +211,7 @@ class TranslationTask(
             "target vocabulary": tokenizers.target.size,
             "shared vocabulary": tokenizers.shared,
             "longest source": _longest_in_words(trained),
-            **({} if recipe.data.imported else {"trained on": recipe.data.origin}),
+            **({"imported from": name} if (name := recipe.data.imported) else {"trained on": recipe.data.origin}),
             **_chosen_languages(tokenizers),
             **({"tags": ", ".join(tokenizers.tags[:SHOWN_TAGS])} if tokenizers.tags else {}),
         }

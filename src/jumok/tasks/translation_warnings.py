@@ -93,11 +93,12 @@ def _has_words(tokenizer: Tokenizer) -> bool:
     return sum(len(piece.strip("▁")) >= SHORTEST for piece in tokenizer.pieces) >= FEWEST
 
 
-WarningKind = Literal["length", "words", "tag", "output", "terms"]
+WarningKind = Literal["length", "words", "tag", "language", "output", "terms"]
 PROBLEMS: dict[WarningKind, str] = {
     "length": "are longer than the model was trained on",
     "words": "have many words unknown to the model",
     "tag": "begin with a tag that was translated as text",
+    "language": "name no target language",
     "output": "were translated into mostly unknown tokens",
     "terms": "need terms that the model cannot write",
 }
@@ -131,6 +132,12 @@ def translation_warnings(
         )
     if tag := source.unknown_tag(parts[0][0]):
         doubts["tag"] = _unknown_tag(tag, source)
+    elif source.needs_language(parts[0][0]):
+        to = source.languages[0]
+        doubts["language"] = (
+            f"the text names none of the model's target languages; choose one, as with --to {to}, or begin the text "
+            f"with its tag, such as >>{to}<<"
+        )
     if output.count(UNKNOWN) > MOST * len(output.replace(" ", "")):
         doubts["output"] = f"the model wrote mostly unknown tokens ({UNKNOWN}), which its vocabulary cannot spell"
     known = vocabulary_coverage(" ".join(text for text, _ in parts), source, [id for _, ids in parts for id in ids])
