@@ -1,6 +1,6 @@
 """Recipes: what is written is read again the same, and small changes are made from outside."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from jumok.settings import FilePath, Settings
 from jumok.tasks import make_recipe, read_recipe, task_of
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.run import settings_fixed_on_resume
+from jumok.training.config import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = {"corpus": "reverse"}
@@ -139,6 +140,7 @@ class SpeechConfig(Settings):
 @dataclass(frozen=True, kw_only=True)
 class SpeechRecipe:
     speech: SpeechConfig
+    training: TrainingConfig = field(default_factory=TrainingConfig)
 
 
 def test_a_new_task_declares_its_paths_at_the_field(monkeypatch):

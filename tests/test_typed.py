@@ -13,7 +13,7 @@ def test_the_package_says_that_it_is_typed():
     assert files("jumok").joinpath("py.typed").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.long(seconds=15)
 def test_what_is_loaded_has_the_type_that_the_task_gives(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

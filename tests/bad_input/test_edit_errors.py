@@ -32,7 +32,7 @@ def test_the_attention_of_a_transducer_is_not_trained():
 
 def test_captions_edit_nothing():
     tables = IMAGES | {"encoder": {"kind": "patches", "patch": 8}, "decoder": {"kind": "transducer"}}
-    assert 'decoder.kind = "transducer" writes edits of a source text' in refusal(tables)
+    assert "decoder.kind = 'transducer' is not one of transformer, rnn, hard" in refusal(tables)
 
 
 def test_hard_attention_has_two_orders():

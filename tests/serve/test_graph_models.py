@@ -133,7 +133,7 @@ def test_models_tell_what_they_read_and_have_nodes_to_try(graphs, classifier):
     assert (words["reads"], words["generates"]) == ("text", True)
     assert (planted["task"], planted["reads"], planted["generates"]) == ("node classification", "node", False)
     assert (planted["beam"], planted["layers"], planted["source_languages"]) == (None, None, [])
-    test = [classifier.graph.name(node) for node in classifier.graph.test[:8]]
+    test = [classifier.graph.name(node) for node in classifier.graph.test[:8].tolist()]
     assert planted["examples"] == test
     assert named["examples"][0] in "가나다라"  # only these have neighbours
     for model in (planted, named):

@@ -8,6 +8,7 @@ from jumok import AttentionMap
 from jumok.analysis import draw
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import BOS, Pair, TokenizerPair
+from jumok.data.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.images.scenes import scene
 from jumok.tasks import CAPTIONING, TRANSLATION, make_recipe
@@ -90,7 +91,7 @@ def test_a_captioner_also_shows_the_self_attention_of_its_decoder(decoder, kinds
     recipe = make_recipe(
         {"images": {"scenes": "en", "size": 32}, "tokenizer": {"kind": "char"}, "encoder": image, "decoder": decoder}
     )
-    tokenizer = TokenizerPair.train([Pair("a red circle", "a red circle")], recipe.tokenizer).target
+    tokenizer = Tokenizer.train(["a red circle"], recipe.tokenizer, side="target")
     captioner = Captioner(TrainedCaptioner(CAPTIONING.new_model(recipe, tokenizer).eval(), recipe, tokenizer))
     assert captioner.map_kinds() == kinds
     picture = scene(0).picture(32)

@@ -7,6 +7,7 @@ import torch
 
 import jumok
 from jumok.data import BOS, EOS, Pair, TokenizerPair
+from jumok.data.tokenizer import Tokenizer
 from jumok.errors import ArgumentError
 from jumok.images.scenes import scene
 from jumok.tasks import CAPTIONING, TRANSLATION, make_recipe
@@ -117,7 +118,7 @@ def test_captions_have_them_too():
             "decoding": {"min_length": 3, "max_length": 6},
         }
     )
-    tokenizer = TokenizerPair.train([Pair("a small red circle", "a small red circle")], recipe.tokenizer).target
+    tokenizer = Tokenizer.train(["a small red circle"], recipe.tokenizer, side="target")
     torch.manual_seed(1)
     captioner = Captioner(TrainedCaptioner(CAPTIONING.new_model(recipe, tokenizer).eval(), recipe, tokenizer))
     (caption,) = captioner.caption([scene(3).picture(32)])
