@@ -70,7 +70,8 @@ def both(translator: Translator, sources: list[str], **settings: Any) -> tuple[l
 @torch.no_grad()
 def unsure_translator() -> Translator:
     """One with random weights: many tokens are about as likely, and outputs of all lengths score about the same."""
-    _, recipe, tokenizers = jumok.load(device="cpu").trained
+    trained = jumok.load(device="cpu").trained
+    recipe, tokenizers = trained.recipe, trained.tokenizers
     recipe = replace(recipe, encoder=replace(recipe.encoder, norm="post"), decoder=replace(recipe.decoder, norm="post"))
     torch.manual_seed(0)
     model = TRANSLATION.build(recipe, tokenizers).eval()

@@ -156,7 +156,7 @@ def test_an_imported_model_writes_the_tokens_that_transformers_writes(
 
 def test_ctranslate2_runs_an_imported_model(original: Original, imported: Translator) -> None:
     pytest.importorskip("ctranslate2")
-    config = DecodingConfig(beam=4)
+    config = DecodingConfig(beam=1)  # a wider beam would leave what these small models are unsure of to our search
     engine = imported.engines.ctranslate2(config, 1, watched=False)
     assert engine is not None
     sources = [imported.trained.tokenizers.source.encode(source)[1:] for source, _ in PAIRS]
