@@ -219,9 +219,10 @@ def _existing(path: Path) -> Path:
         inside = sorted(str(weights.parent) for weights in path.parent.glob(f"*/{WEIGHTS}"))
         hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
         if any(path.parent.glob("checkpoints/step-*")):
+            recipe = "RECIPE --out " if path.name == RECIPE else ""
             hint = (
-                "; it holds a training run: continue it with --resume (in Python resume=True); the model appears after "
-                "the first validation"
+                f"; it holds a training run, which writes the model at its next validation: jumok train {recipe}"
+                f"{path.parent} --resume (in Python resume=True)"
             )
         if path.name == RECIPE and (path.parent / FOREIGN).exists():
             hint = f"; if it is a model of transformers, import it first: jumok import {path.parent} --out NEW_FOLDER"

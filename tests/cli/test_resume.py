@@ -76,7 +76,10 @@ def test_a_run_is_resumed_by_its_folder_alone(command):
         "run is the folder of a run; resume it (--resume, in Python resume=True), or name a recipe, a .toml file"
     )
     os.remove("run/recipe.toml")
+    assert refused("train", "run", "--resume").startswith("run has checkpoints but no recipe.toml; continue with")
+    shutil.rmtree("run/checkpoints")
     assert refused("train", "run", "--resume").startswith("run is a folder without recipe.toml")
+    assert refused("train", "runs/none", "--resume").startswith("there is no run to resume in runs/none")
 
 
 def test_a_model_without_its_checkpoints_is_refused_before_a_new_run_is_announced(command):

@@ -279,7 +279,7 @@ def test_what_is_no_captioner_is_said_to_be_none(model, pictures, reverser, tmp_
     for arguments in (("caption", reverser, pictures / "0.png"), ("average", model, reverser, "--out", tmp_path / "x")):
         done = jumok(*arguments)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert f"{reverser} does not hold a model that captions images: its recipe has the section [data]" in done.err
+        assert f"{reverser} does not hold a model that captions images; `jumok inspect" in done.err
 
 
 def test_a_captioner_saved_with_settings_of_translation_loads_if_they_have_their_defaults(model, tmp_path):

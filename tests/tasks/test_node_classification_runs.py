@@ -113,7 +113,7 @@ def test_training_that_stopped_goes_on_to_the_same_model(tmp_path, monkeypatch, 
 def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, reverser):
     done = jumok("translate", model, stdin="hello\n")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert f"{model} does not hold a model that translates text: its recipe has the section [graph]" in done.err
+    assert f"{model} does not hold a model that translates text; `jumok inspect" in done.err
     done = jumok("look", reverser, "--node", 3)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "--node applies only to graph models" in done.err

@@ -69,7 +69,7 @@ def build_model(
     if decoder_config.copy and not shared_vocabulary:
         raise ConfigError(
             "decoder.copy = true copies source tokens into the target, but their vocabularies differ; "
-            "share the vocabulary or set decoder.copy = false"
+            "set tokenizer.shared = true or decoder.copy = false"
         )
     table = None
     if decoder_config.ties_source and decoder_config.ties_output:
@@ -88,7 +88,7 @@ def _shared_embedding(encoder: Encoder, config: DecoderConfig, shared_vocabulary
     if config.vectors:
         raise ConfigError(f"{setting}, so decoder.vectors would replace encoder.vectors; leave it out, or {instead}")
     if not shared_vocabulary:
-        raise ConfigError(f"{setting}, but their vocabularies differ; share the vocabulary or {instead}")
+        raise ConfigError(f"{setting}, but their vocabularies differ; set tokenizer.shared = true or {instead}")
     if encoder.embedding.width != config.token_width:
         raise ConfigError(
             f"{setting}, but the encoder's are {encoder.embedding.width} wide and the decoder's {config.token_width}; "

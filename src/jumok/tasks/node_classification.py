@@ -282,7 +282,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph, TrainedGraph, NodeClassifi
     def map_source(self, given: MapSource) -> str:
         """The number or name of a node."""
         if given.node is None:
-            self.refuse_source(given, "no node is named, and")
+            self.refuse_source(given, "no node is named")
         return given.node
 
     def map(self, predictor: NodeClassifier, source: str, options: MapOptions) -> MappedOutput:

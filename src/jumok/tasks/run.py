@@ -217,6 +217,8 @@ def _resolved(
     if isinstance(request, Mapping):
         tables = request
     else:
+        if resume and _is_missing_run(Path(request)):
+            raise ConfigError(f"there is no run to resume in {request}; to begin one, name a recipe, a .toml file")
         path, message = find_recipe(Path(request))
         if message:
             report.say(message)
@@ -229,9 +231,22 @@ def _resolved(
     return _Resolved(task, recipe, _folder(out, path))
 
 
+def _is_missing_run(path: Path) -> bool:
+    """Whether a path that does not exist looks like the folder of a run, and not like a recipe."""
+    own = path.with_name(f"{path.name}.toml")
+    return (
+        path.suffix != ".toml" and path.parent not in (Path(), Path("recipes")) and not (path.exists() or own.exists())
+    )
+
+
 def _recipe_of_run(folder: Path, *, resume: bool) -> Path:
     """The recipe in the folder of a run that is resumed."""
     if not (folder / RECIPE).is_file():
+        if any(folder.glob("checkpoints/step-*")):
+            raise ConfigError(
+                f"{folder} has checkpoints but no {RECIPE}; continue with the recipe that the run began with: "
+                f"jumok train RECIPE --out {folder} --resume (in Python resume=True)"
+            )
         raise ConfigError(
             f"{folder} is a folder without {RECIPE}, which a run writes at its first validation; to begin again, name "
             "the recipe, a .toml file, instead of the folder; jumok uses the data that it has already prepared"

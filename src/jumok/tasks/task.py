@@ -286,10 +286,10 @@ class Task(AnyObjective, Generic[R, A, T, P]):
 
     def check_sections(self, folder: Path, tables: Mapping[str, Any]) -> None:
         """Raise a ModelError if the recipe of a model folder has sections of another task."""
-        if other := [name for name in tables if name not in sections(self.recipe)]:
+        if tables.keys() - sections(self.recipe).keys():
             raise ModelError(
-                f"{folder} does not hold a model that {self.does}: its recipe has the section [{other[0]}]; "
-                f"`jumok inspect {folder}` shows what it does"
+                f"{folder} does not hold a model that {self.does}; `jumok inspect {folder}` shows what it does and how "
+                "to use it"
             )
 
     def read(self, folder: ModelFolder, tables: Mapping[str, Any]) -> T:
