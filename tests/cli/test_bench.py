@@ -25,8 +25,8 @@ def test_the_table_has_a_line_for_every_system_and_the_file_its_numbers(tmp_path
     assert f"{row['value']:.3g} ms" in first
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("subject", ["training", "graphs", "regression", "decoding"])
+@pytest.mark.long
 def test_every_subject_is_timed(subject):
     lines = well("bench", subject, *BRIEFLY).out.splitlines()
     assert any(" jumok " in line for line in lines)

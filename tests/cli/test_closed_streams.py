@@ -26,7 +26,7 @@ def test_closed_standard_output_is_one_line_and_an_error(command):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nobody_needs_to_read_messages(tmp_path):
     recipe = write(tmp_path / "reverse.toml", RECIPE)
     few = "--set training.steps=2 --set data.size=100 --set data.valid_size=4 --device cpu --json"
@@ -42,8 +42,8 @@ def test_an_error_nobody_reads_is_still_an_exit_code():
     assert run("nothing-of-that-name", "2>&-").returncode == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("command", "unbuffered"), [("--help", ""), ("--version", "1"), ("translate --json", "")])
+@pytest.mark.long
 def test_who_has_read_enough_ends_a_command_as_any_other_program(command, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     read, write = os.pipe()

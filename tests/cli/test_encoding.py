@@ -23,8 +23,8 @@ def test_messages_in_a_file_are_utf8_too():
     assert "모델" in done.err
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs a locale of POSIX")
+@pytest.mark.long
 def test_a_text_behind_a_command_is_utf8_where_the_locale_is_not():
     command = [sys.executable, "-m", "jumok", "look", "two days ago", "--target", "2일 전", "--json"]
     done = subprocess.run(command, capture_output=True, env=os.environ | PLAIN, timeout=120)

@@ -109,7 +109,7 @@ def exit_code(process, seconds):
     raise AssertionError(f"still running after {seconds} s")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_saves_when_its_terminal_is_closed(tmp_path):
     run, terminal = pytest.importorskip("pty").fork()
     if not run:
@@ -123,7 +123,7 @@ def test_training_saves_when_its_terminal_is_closed(tmp_path):
     assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_goes_on_where_a_closed_terminal_is_ignored(tmp_path):
     ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does for the program it starts
     process = start(*endless(tmp_path))
@@ -152,7 +152,7 @@ def test_a_run_that_is_killed_after_a_validation_leaves_a_whole_model(tmp_path):
     assert "reverse" in well("inspect", tmp_path / "run").out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_learning_a_vocabulary_stops_at_once_and_leaves_nothing_half_done(tmp_path):
     words = [f"{number * 2654435761 % 2**32:08x}" for number in range(100_000)]  # takes ten seconds to learn from
     write(tmp_path / "a", "".join(" ".join(words[at : at + 12]) + "\n" for at in range(0, len(words), 12)))
@@ -179,7 +179,7 @@ def running(group):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     changes = ("training.steps=4", "training.log_every=1", "training.validate_every=2", *SMALL)
@@ -191,7 +191,7 @@ def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_saves_when_it_has_ended_the_other_end_of_the_pipe_too(tmp_path):
     process = start(*endless(tmp_path))
     while not process.stderr.readline().startswith("step 4/"):

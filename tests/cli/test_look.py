@@ -134,7 +134,7 @@ def test_what_cannot_be_drawn_does_not_keep_the_rest_from_being_written(tmp_path
     assert not (tmp_path / "a.png").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_map_is_written_though_nobody_reads_the_answer(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)

@@ -75,7 +75,7 @@ def test_only_as_much_text_is_read_as_there_are_processes_for(in_processes):
     found.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_that_is_killed_is_told_in_one_line_and_leaves_none_behind(in_processes, monkeypatch):
     started = []
 
@@ -102,7 +102,7 @@ print("done", flush=True)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_script_without_a_guard_of_its_main_part_runs_once(tmp_path):
     (tmp_path / "a").write_text("".join(f"{number}\n" for number in range(400)))
     (tmp_path / "script.py").write_text(SCRIPT)
@@ -123,7 +123,7 @@ for number, _ in enumerate(tokenise.tokenise_chunks(tokenise.Chunk.of_pairs(repe
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_interrupts_one_process_and_the_others_end_silently(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     running = subprocess.Popen(

@@ -63,7 +63,7 @@ def test_a_script_understands_its_listed_arguments(command: str, monkeypatch):
         runpy.run_path(str(script), run_name="__main__")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_of_software_text_that_fails_names_its_log(tmp_path, monkeypatch):
     monkeypatch.setenv("JUMOK_L10N", str(tmp_path / "nothing"))
     with pytest.raises(SystemExit, match=r"training failed; read .*en-ko\.1\.log"):

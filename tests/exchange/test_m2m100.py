@@ -193,6 +193,7 @@ def test_an_imported_tokenizer_cuts_texts_as_transformers_does(original: Origina
         assert ours == [f">>{theirs[0].strip('_')}<<", *theirs[1:]], text
 
 
+@pytest.mark.long
 def test_languages_are_named_on_the_command_line_and_those_of_the_import_are_kept(
     m2m100: Original, tmp_path: Path
 ) -> None:

@@ -143,8 +143,8 @@ def test_what_takes_long_shows_a_bar_on_standard_error(monkeypatch, capsys):
     assert "learning the bandwidth" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+@pytest.mark.long
 def test_a_million_points_fit_in_memory():
     # All weights of these queries would be 40 GB.
     program = """

@@ -152,8 +152,8 @@ def test_the_work_of_a_client_that_hangs_up_is_dropped(reverser, path):
         until(lambda: live.service.batcher.depth == 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.long
 def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, number):
     # Beams too wide to be quick, in batches of one: the queue is not empty when the signal comes.
     command = [sys.executable, "-m", "jumok", "serve", f"one={reverser}", "--port", "0", "--batch-tokens", "1"]
@@ -173,7 +173,7 @@ def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, num
     assert [one.json["translations"][0]["source"] for one in answers] == [str(n) for n in range(12)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_is_told_twice_ends_at_once(reverser):
     command = [sys.executable, "-m", "jumok", "serve", str(reverser), "--port", "0", "--batch-tokens", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:

@@ -111,8 +111,8 @@ def write_replace_and_prune(folder):
     prune(folder, keep=2, best=1)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.long
 def test_a_process_that_dies_at_any_file_operation_leaves_only_whole_checkpoints(tmp_path, monkeypatch):
     for call in range(60):
         folder = tmp_path / str(call)
