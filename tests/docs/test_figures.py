@@ -92,6 +92,17 @@ SMALL_GRAPHS = [
     for layer in ("GAT", "GATv2")
     for system in ("jumok", "PyTorch Geometric")
 ]
+
+
+def over_toolkits(model: str, system: str) -> str:
+    """How many times as fast as the faster of OpenNMT-py and Eole jumok trains a model on a CPU."""
+    faster = max(value("cpu_train", f"cpu-train-{model}", peer) for peer in ("OpenNMT-py", "Eole"))
+    return f"{value('cpu_train', f'cpu-train-{model}', system) / faster:.3g}"
+
+
+CPU_TRAINING = [
+    over_toolkits(model, system) for system in ("jumok", "jumok, bf16") for model in ("rnn", "rnn-luong", "transformer")
+]
 SOFTWARE = chrf("enko-l10n", "enko-l10n-heldout", "koen-l10n", "koen-l10n-heldout")
 
 FIGURES: list[tuple[str, str, list[str]]] = [
@@ -165,6 +176,11 @@ FIGURES: list[tuple[str, str, list[str]]] = [
         "docs/speed.md",
         "| {} times as fast as Hugging Face's Marian (Transformer base, beam size 5) |",
         [DECODING_OVER_MARIAN],
+    ),
+    (
+        "docs/speed.md",
+        "RNNsearch {} times, Luong {} times and a Transformer {} times. In bf16, {}, {} and {} times as fast",
+        CPU_TRAINING,
     ),
     ("docs/speed.md", "| int8 is {} times as fast as CTranslate2 with its defaults", [OVER_CTRANSLATE2]),
     ("docs/speed.md", "| GAT is {} times as fast as PyTorch Geometric on a GPU, with {} of the memory", GAT[1:]),
