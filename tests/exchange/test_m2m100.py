@@ -32,7 +32,7 @@ from support.serving import serving, visits
 
 transformers = pytest.importorskip("transformers")
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 TEXTS = ["the cat runs in the park", "two men like apples", "Ünknown ｗｉｄｅ letters", "she reads  a book"]
 

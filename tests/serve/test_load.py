@@ -15,6 +15,8 @@ import pytest
 
 from support.serving import JSON, Blocker, Live, busy, events, serving, until
 
+pytestmark = pytest.mark.long  # each test starts or ends servers
+
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -73,7 +75,6 @@ def test_a_request_that_takes_too_long_is_given_up_and_leaves_the_queue(reverser
         until(lambda: live.service.batcher.depth == 0)
 
 
-@pytest.mark.slow
 def test_a_look_at_its_own_translation_takes_no_longer_than_one_request_may(reverser):
     with serving({"reverser": reverser}, seconds=1) as live, busy(live) as before, ThreadPoolExecutor(1) as client:
         asked = client.submit(live.post, "/api/attention", {"text": "12"})
@@ -127,7 +128,6 @@ def test_a_stream_that_breaks_off_says_so_in_its_last_event(reverser, monkeypatc
     assert (said["status"], "log" in said["error"]) == (500, True)
 
 
-@pytest.mark.slow
 def test_without_a_model_the_one_that_comes_along_is_served():
     command = [sys.executable, "-m", "jumok", "serve", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
@@ -153,7 +153,6 @@ def test_the_work_of_a_client_that_hangs_up_is_dropped(reverser, path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.long
 def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, number):
     # Beams too wide to be quick, in batches of one: the queue is not empty when the signal comes.
     command = [sys.executable, "-m", "jumok", "serve", f"one={reverser}", "--port", "0", "--batch-tokens", "1"]
@@ -173,7 +172,6 @@ def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, num
     assert [one.json["translations"][0]["source"] for one in answers] == [str(n) for n in range(12)]
 
 
-@pytest.mark.long
 def test_a_server_that_is_told_twice_ends_at_once(reverser):
     command = [sys.executable, "-m", "jumok", "serve", str(reverser), "--port", "0", "--batch-tokens", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
