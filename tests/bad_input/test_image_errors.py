@@ -341,7 +341,7 @@ def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
         (("evaluate", model, "--mbr", "4"), "--mbr does not apply … captions images"),
         (("look", model, tmp_path / "mistyped.jpg"), f"no image … {tmp_path / 'mistyped.jpg'}"),
         (("look", "mistyped.jpg"), "no image … mistyped.jpg"),
-        (("translate", model), f"{model} … translates text … [images]"),
+        (("translate", model), f"{model} … translates text … jumok inspect"),
     ):
         names(refused(*words), facts)
 
