@@ -3,6 +3,21 @@
 SYSTEMS_DOWN = ("alignment", "cpu_train", "decode_cpu", "decoding", "inflection", "multi30k")
 """Results with more systems than measurements: their tables have a line for each system."""
 
+CPU_DECODING = {
+    "base-beam-1": "base, beam 1",
+    "rnnsearch-beam-1": "RNNsearch, beam 1",
+    "rnnsearch-beam-5": "RNNsearch, beam 5",
+    "small-beam-1": "small, beam 1",
+    "small-beam-5": "small, beam 5",
+    "jumok": "jumok, int8",
+    "CTranslate2": "CTranslate2, float32",
+    "CTranslate2 int8": "CTranslate2, int8",
+    "CTranslate2 int8, a thread for each batch": "CTranslate2, int8, one thread per batch",
+    "jumok, float32, own engine": "jumok, float32, own search",
+    "Marian in Hugging Face": "Hugging Face Marian",
+}
+"""What both benchmarks of decoding on a CPU measure."""
+
 LABELS = {
     "alignment": {
         "enfr": "English-French",
@@ -70,35 +85,13 @@ LABELS = {
         "resume-folders/no model yet": "the folder held no model yet",
         "resume-folders/broken": "the folder held a broken model",
     },
-    "decoding": {
-        "rnnsearch": "RNNsearch",
-        "base-beam-1": "base, beam 1",
-        "rnnsearch-beam-1": "RNNsearch, beam 1",
-        "rnnsearch-beam-5": "RNNsearch, beam 5",
-        "small-beam-1": "small, beam 1",
-        "small-beam-5": "small, beam 5",
-        "jumok": "jumok, int8",
-        "CTranslate2": "CTranslate2, float32",
-        "CTranslate2 int8": "CTranslate2, int8",
-        "CTranslate2 int8, a thread for each batch": "CTranslate2, int8, one thread per batch",
-        "jumok, float32, own engine": "jumok, float32, own search",
-        "Marian in Hugging Face": "Hugging Face Marian",
-    },
+    "decoding": {"rnnsearch": "RNNsearch"} | CPU_DECODING,
     "decode_cpu": {
         "tok/CPU s": "tokens per CPU second",
         "ms": "ms of CPU time",
-        "base-beam-1": "base, beam 1",
         "base-beam-5": "base, beam 5",
-        "rnnsearch-beam-1": "RNNsearch, beam 1",
-        "rnnsearch-beam-5": "RNNsearch, beam 5",
-        "small-beam-1": "small, beam 1",
-        "small-beam-5": "small, beam 5",
-        "jumok": "jumok, int8",
-        "CTranslate2": "CTranslate2, float32",
-        "CTranslate2 int8": "CTranslate2, int8",
-        "jumok, float32, own engine": "jumok, float32, own search",
-        "Marian in Hugging Face": "Hugging Face Marian",
-    },
+    }
+    | CPU_DECODING,
     "decode_gpu": {"jumok": "jumok, fp16", "jumok bf16": "jumok, bf16", "jumok float32": "jumok, float32"},
     "fuzz": {
         "fuzz-inputs": "damaged inputs",

@@ -131,7 +131,7 @@ async function describe(image, signal) {
   if (!signal.aborted) keep(image.name, { ...caption, parts: 1, warnings: [] });
 }
 
-/** A text or a node of a model that has only maps; a node that is not there is an answer, too. */
+/** A text or a node of a model that has only maps; an unknown node is shown as an answer. */
 async function mapInput(text, signal) {
   const read = { [state.model.reads]: text.trim() }, answer = { text: "", read, parts: 1, warnings: [], n_best: [], unknown: false };
   try {
