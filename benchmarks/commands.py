@@ -91,10 +91,9 @@ COMMANDS = {
         "hours",
         (
             "benchmarks.g2p train runs/g2p --systems all --seeds 1",
-            "benchmarks.g2p train runs/g2p --systems hard --groups medium --seeds 1",
-            "benchmarks.g2p train runs/g2p --systems hard --groups low --seeds 1 2",
-            f"benchmarks.g2p train runs/g2p {SHORT_MODELS} --groups low --seeds 1 2 3 4 5 --device cpu",
-            f"benchmarks.g2p train runs/g2p {SHORT_MODELS} --groups medium high --seeds 1 2 3 --device cpu",
+            "benchmarks.g2p train runs/g2p --systems hard transducer --groups medium --seeds 1 2 3",
+            "benchmarks.g2p train runs/g2p --systems hard transducer --groups low --seeds 1 2 3 4 5",
+            f"benchmarks.g2p train runs/g2p {SHORT_MODELS} --groups high --seeds 1 2 3 --device cpu",
             "benchmarks.g2p score runs/g2p",
         ),
         data=True,

@@ -6,9 +6,10 @@
 
 "all" is one model for all languages (recipes/g2p-all.toml). A model for each language is a Transformer in "one", and
 "transducer" and "hard" are what recipes/g2p-transducer.toml and recipes/g2p-hard.toml say, "transducer-short" and
-"hard-short" train for fewer steps. Seeds of a system are also tested as an ensemble, and so are those of several
-systems, which vote. The validation words of a group decide which single model or ensemble stands for it. `score` also
-writes short logs of the models that are still in the folder to results/logs.
+"hard-short" train for fewer steps, "transducer-deep" and "hard-deep" also with two encoder layers. Seeds of a system
+are also tested as an ensemble, and so are those of several systems, which vote. The validation words of a group decide
+which single model or ensemble stands for it. `score` keeps the rows of what was not run again, and writes short logs of
+the models that are still in the folder to results/logs.
 """
 
 import argparse
@@ -44,7 +45,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "medium": FASTER | {"batch.tokens": 1200, "training.steps": 2000, "training.validate_every": 500},
     "low": FASTER | {"training.steps": 500},
 }
-"""Fewer steps, for many models on a CPU."""
+"""Fewer steps with a higher learning rate, for many models."""
+DEEP = {group: overrides | {"encoder.layers": 2} for group, overrides in SHORT.items()}
 GROUPS: dict[str, dict[str, dict[str, Any]]] = {
     "one": {
         "high": {"batch.tokens": 8192, "training.steps": 8000, "training.validate_every": 500},
@@ -55,6 +57,8 @@ GROUPS: dict[str, dict[str, dict[str, Any]]] = {
     "hard": ALONG,
     "transducer-short": SHORT,
     "hard-short": SHORT,
+    "transducer-deep": DEEP,
+    "hard-deep": DEEP,
 }
 """What a model of one language of a group changes in its recipe."""
 SYSTEMS = {
@@ -64,6 +68,8 @@ SYSTEMS = {
     "hard": "recipes/g2p-hard.toml",
     "transducer-short": "recipes/g2p-transducer.toml",
     "hard-short": "recipes/g2p-hard.toml",
+    "transducer-deep": "recipes/g2p-transducer.toml",
+    "hard-deep": "recipes/g2p-hard.toml",
 }
 """The recipe of each."""
 NAMES = {
@@ -73,6 +79,8 @@ NAMES = {
     "hard": "jumok, hard monotonic attention for each",
     "transducer-short": "jumok, a transducer for each, short",
     "hard-short": "jumok, hard monotonic attention for each, short",
+    "transducer-deep": "jumok, a transducer for each, deep",
+    "hard-deep": "jumok, hard monotonic attention for each, deep",
 }
 SINGLE = "jumok, single model"
 PUBLISHED = {
@@ -192,7 +200,8 @@ def score(folder: Path, device: str) -> None:
             continue
         single = [scored_now(of_group, name, group) or scored_before(old, name, group) for name in SYSTEMS]
         scored = [of for of in single if of is not None]
-        rows += group_rows(group, [*scored, *ensembles(group, of_group)])
+        now = list(ensembles(group, of_group))
+        rows += group_rows(group, [*scored, *now, *ensembles_before(old, group, now)])
         rows += [Row(f"g2p-2021-{group}", name, value, "% WER", "as published") for name, value in PUBLISHED[group]]
     write("g2p", rows, device=device)
     keep_logs("g2p", folder)
@@ -200,8 +209,12 @@ def score(folder: Path, device: str) -> None:
 
 def recipe(system: str, group: str) -> str:
     """The recipe of a system, and how it differs in a group."""
-    steps = SHORT[group]["training.steps"]
-    return SYSTEMS[system] + (f" with {steps:,} steps at 0.002" if system.endswith("-short") else "")
+    name, kind = SYSTEMS[system], system.partition("-")[2]
+    if kind:
+        about = f"{name} with {SHORT[group]['training.steps']:,} steps at 0.002"
+        return f"{about}, two encoder layers" if kind == "deep" else about
+    along = ALONG[group] if system in ("hard", "transducer") else {}
+    return f"{name} with {along['training.steps']:,} steps" if along else name
 
 
 def scored_now(runs: Sequence[dict[str, Any]], system: str, group: str) -> Scored | None:
@@ -247,6 +260,20 @@ def ensembles(group: str, runs: Sequence[dict[str, Any]]) -> Iterator[Scored]:
         about = f"{parts} for each language, validation {valid:.2f}, {minutes:.0f} processor minutes for all"
         name = " and ".join(NAMES[name] for name in systems) + TOGETHER
         yield Scored(name, mean_over_seeds(of, "wer").value, valid, about, {}, single=False)
+
+
+def ensembles_before(before: Sequence[Row], group: str, now: Sequence[Scored]) -> Iterator[Scored]:
+    """Ensembles of an earlier run, but for those whose systems were run again."""
+    named = {recipe(system, group): name for system, name in NAMES.items()}
+    for row in before:
+        parts, _, scores = row.conditions.partition(" for each language, validation ")
+        if not scores:
+            continue
+        members = [part.partition(" models of ")[2] for part in re.split(r" and (?=\d+ models of)", parts)]
+        name = " and ".join(named[member] for member in members) + TOGETHER
+        if name not in {of.name for of in now}:
+            assert row.value is not None
+            yield Scored(name, row.value, float(scores.split(",")[0]), row.conditions, {}, single=False)
 
 
 def group_rows(group: str, scored: Sequence[Scored]) -> Iterator[Row]:

@@ -151,6 +151,7 @@ LABELS = {
         "2017-cased": "2017, cased",
         "jumok": "jumok, Transformer",
         "jumok, 3 models": "jumok, ensemble of three",
+        "jumok, RNNsearch, 3 models": "jumok, RNNsearch, ensemble of three",
         "Transformer-Tiny, text only (Wu et al. 2021)": "Wu et al. (2021), text only",
     },
     "multi30k_time": {"en-de": "English-German", "de-en": "German-English", "en-fr": "English-French"},
@@ -224,6 +225,7 @@ KOREAN = {
     "multi30k": {
         "jumok": "jumok, 트랜스포머",
         "jumok, 3 models": "jumok, 모델 세 개의 앙상블",
+        "jumok, RNNsearch, 3 models": "jumok, RNNsearch, 모델 세 개의 앙상블",
         "jumok, fixed context": "jumok, 고정 컨텍스트",
         "Transformer-Tiny, text only (Wu et al. 2021)": "Wu et al. (2021), 텍스트만 사용",
         "2016-cased": "2016, 대소문자 구분",

@@ -3,10 +3,11 @@
     JUMOK_DATA=path/to/data python -m benchmarks.low_resource train runs/low-resource --workers 3    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.low_resource score runs/low-resource
 
-`train` takes recipes/low-resource-de-en.toml and, with --systems, further ones; the seeds of a system also translate
-as an ensemble. The text is tokenised and lower-cased as in fairseq's recipe, and so are the scores: BLEU without
-further tokenisation. Entities such as &apos; become their characters first: sacrebleu's tokenizer, which validation
-uses, would count each as three words. The validation set chooses the checkpoints and the system that stands for jumok.
+`train` takes recipes/low-resource-de-en.toml; with --systems, also with copying, or with attention guided by the links
+that jumok's aligner finds in the training text. The seeds of a system also translate as an ensemble. The text is
+tokenised and lower-cased as in fairseq's recipe, and so are the scores: BLEU without further tokenisation. Entities
+such as &apos; become their characters first: sacrebleu's tokenizer, which validation uses, would count each as three
+words. The validation set chooses the checkpoints, the length penalty and the system that stands for jumok.
 `score` keeps the rows of systems without outputs in the folder, and writes a short log of each run to results/logs.
 """
 
@@ -22,17 +23,33 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sacrebleu
 
 from benchmarks.results import Row, saved, write
 from benchmarks.training_logs import keep_logs
 
+RECIPE = "recipes/low-resource-de-en.toml"
+
+
+class System(NamedTuple):
+    """How a model differs from the recipe."""
+
+    title: str
+    about: str
+    overrides: dict[str, Any]
+
+
+COPYING, GUIDED = {"decoder.copy": True}, {"training.guided_alignment": 0.3}
 SYSTEMS = {
-    "transformer": ("recipes/low-resource-de-en.toml", "jumok, Transformer"),
-    "rnn": ("recipes/low-resource-de-en-rnn.toml", "jumok, RNNsearch"),
+    "transformer": System("jumok, Transformer", RECIPE, {}),
+    "copying": System("jumok, Transformer that copies", f"{RECIPE} with copying", COPYING),
+    "guided": System("jumok, guided Transformer", f"{RECIPE} with guided alignment", GUIDED),
+    "both": System("jumok, guided Transformer that copies", f"{RECIPE} with both", COPYING | GUIDED),
 }
+PENALTIES = (0.5, 1.0, 1.5, 2.0, 3.0)
+"""The length penalties among which the validation set chooses."""
 ENSEMBLE = "ensemble"
 GOAL = "low-resource-de-en"
 
@@ -47,13 +64,21 @@ def lines(language: str, split: str = "test") -> list[str]:
 
 
 def write_text(folder: Path) -> dict[str, str]:
-    """Write the text to train and validate on, and return the settings that name its files."""
+    """Write the text to train and validate on, with its links, and return the settings that name its files."""
+    import jumok
+
     settings = {}
     for prefix, split in SPLITS.items():
         for side, language in {"source": "de", "target": "en"}.items():
             path = folder / f"{split}.{language}"
             path.write_text("".join(f"{line}\n" for line in lines(language, split)), encoding="utf-8")
             settings[f"data.{prefix}{side}"] = str(path)
+    pairs = zip(*(lines(language, SPLITS[""]) for language in ("de", "en")), strict=True)
+    links = "".join(
+        " ".join(f"{source}-{target}" for source, target in sorted(alignment.links)) + "\n"
+        for alignment in jumok.align(pairs)
+    )
+    (folder / "links").write_text(links, encoding="utf-8")
     return settings
 
 
@@ -63,9 +88,12 @@ def train_one(job: tuple[str, int, str, float, dict[str, str]]) -> None:
 
     system, seed, folder, minutes, text = job
     started = time.monotonic()
-    overrides = {**text, "training.seed": seed, "training.minutes": minutes}
-    run = jumok.train(SYSTEMS[system][0], out=Path(folder, system, str(seed)), overrides=overrides, draw=False)
-    about = {"valid": run.metrics["bleu"], "steps": run.state.step, "minutes": (time.monotonic() - started) / 60}
+    how = SYSTEMS[system].overrides
+    overrides = {**text, **how, "training.seed": seed, "training.minutes": minutes}
+    if "training.guided_alignment" in how:
+        overrides["data.alignments"] = str(Path(folder, "links"))
+    run = jumok.train(RECIPE, out=Path(folder, system, str(seed)), overrides=overrides, draw=False)
+    about = {"steps": run.state.step, "minutes": (time.monotonic() - started) / 60}
     translate(Path(folder), system, [seed], about)
 
 
@@ -74,10 +102,20 @@ def translate(folder: Path, system: str, seeds: list[int], about: dict[str, floa
     import jumok
 
     model = jumok.load([folder / system / str(seed) for seed in seeds])
-    outputs = [output.text for output in model.translate(lines("de"))]
+    valid = {penalty: bleu(translated(model, "valid", penalty), "valid") for penalty in PENALTIES}
+    penalty = max(valid, key=lambda penalty: valid[penalty])
     name = seeds[0] if len(seeds) == 1 else ENSEMBLE
-    record = {"seeds": seeds, **about, "outputs": outputs}
+    record = {"seeds": seeds, **about, "valid": valid[penalty], "length_penalty": penalty, "all_penalties": valid}
+    record["outputs"] = translated(model, "test", penalty)
     (folder / f"{system}.{name}.json").write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+
+
+def translated(model: Any, split: str, penalty: float) -> list[str]:
+    return [output.text for output in model.translate(lines("de", split), length_penalty=penalty)]
+
+
+def bleu(outputs: list[str], split: str) -> float:
+    return float(sacrebleu.BLEU(tokenize="none", force=True).corpus_score(outputs, [lines("en", split)]).score)
 
 
 def train(folder: Path, systems: list[str], seeds: list[int], workers: int, minutes: float) -> None:
@@ -113,7 +151,7 @@ def score(folder: Path) -> None:
     systems = {name: of for name in SYSTEMS if (of := scored_now(folder, name) or scored_before(before, name))}
     best = max(systems, key=lambda name: systems[name].valid, default="")
     rows = [
-        Row(id, ("jumok" if name == best else SYSTEMS[name][1]) + ending, value, "BLEU", of.about)
+        Row(id, ("jumok" if name == best else SYSTEMS[name].title) + ending, value, "BLEU", of.about)
         for name, of in systems.items()
         for id, ending, value in of.values
     ]
@@ -129,25 +167,25 @@ def scored_now(folder: Path, name: str) -> Scored | None:
     single = [run for run in runs if len(run["seeds"]) == 1]
     if not single:
         return None
-    references, metric = lines("en"), sacrebleu.BLEU(tokenize="none", force=True)
     valid = mean(run["valid"] for run in single)
+    penalties = ", ".join(dict.fromkeys(f"{run['length_penalty']}" for run in single))
     about = (
-        f"{SYSTEMS[name][0]}, beam 5, {single[0]['steps']:,} steps in {max(run['minutes'] for run in single):.1f} "
-        f"minutes, {len(single)} seed{'s' * (len(single) > 1)}; validation {valid:.2f}; tokenised, lower-cased"
+        f"{SYSTEMS[name].about}, beam 5, length penalty {penalties}, {single[0]['steps']:,} steps in "
+        f"{max(run['minutes'] for run in single):.1f} minutes, {len(single)} seed{'s' * (len(single) > 1)}; "
+        f"validation {valid:.2f}; tokenised, lower-cased"
     )
-    bleu = [metric.corpus_score(run["outputs"], [references]).score for run in single]
-    values = [(GOAL, "", round(mean(bleu), 2))]
-    if len(bleu) > 1:
-        values.append((f"{GOAL}-deviation", "", round(stdev(bleu), 2)))
+    scores = [bleu(run["outputs"], "test") for run in single]
+    values = [(GOAL, "", round(mean(scores), 2))]
+    if len(scores) > 1:
+        values.append((f"{GOAL}-deviation", "", round(stdev(scores), 2)))
     for run in (run for run in runs if len(run["seeds"]) > 1):
-        value = metric.corpus_score(run["outputs"], [references]).score
-        values.append((GOAL, f", {len(run['seeds'])} models", round(value, 2)))
+        values.append((GOAL, f", {len(run['seeds'])} models", round(bleu(run["outputs"], "test"), 2)))
     return Scored(valid, values, about)
 
 
 def scored_before(before: Sequence[Row], name: str) -> Scored | None:
     """The same from the rows of an earlier run, which may call the system `jumok`."""
-    rows = [row for row in before if row.conditions.startswith(f"{SYSTEMS[name][0]}, ")]
+    rows = [row for row in before if row.conditions.startswith(f"{SYSTEMS[name].about}, ")]
     if not rows:
         return None
     title, about = min((row.system for row in rows), key=len), rows[0].conditions

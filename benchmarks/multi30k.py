@@ -175,7 +175,8 @@ def older_rows(rows: list[Row]) -> list[Row]:
 
 def place(row: Row) -> tuple[int, int, int]:
     """Where a row stands in the tables: by languages, system and test set."""
-    systems = ["jumok", "jumok, 3 models", TINY, *SYSTEMS.values()]
+    ours = [name for system in SYSTEMS.values() for name in (system, f"{system}, 3 models")]
+    systems = [*ours[:2], TINY, *ours[2:]]
     years = [f"{year}{suffix}" for year in TESTS.values() for suffix in ("", "-deviation", "-cased")]
     pair, year = row.id.removeprefix("multi30k-")[:5], row.id.removeprefix("multi30k-")[6:]
     return PAIRS.index(pair), systems.index(row.system), years.index(year)

@@ -8,7 +8,8 @@ import pytest
 from benchmarks import inflection, low_resource, results
 from benchmarks.results import Row
 
-RNN = "recipes/low-resource-de-en-rnn.toml, beam 5, 5,000 steps in 2.4 minutes, 3 seeds; validation 90.00; tokenised"
+RECIPE = "recipes/low-resource-de-en.toml with guided alignment"
+GUIDED = f"{RECIPE}, beam 5, 5,000 steps in 2.4 minutes, 3 seeds; validation 90.00; tokenised"
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     for name in ("inflection.json", "low_resource.json"):
         (tmp_path / name).write_bytes((results.FOLDER / name).read_bytes())
     monkeypatch.setattr(results, "FOLDER", tmp_path)
-    monkeypatch.setattr(low_resource, "lines", lambda language: ["a small house stands here"])
+    monkeypatch.setattr(low_resource, "lines", lambda language, split="test": ["a small house stands here"])
     (tmp_path / "device").write_text("a GPU")
     return tmp_path
 
@@ -33,7 +34,14 @@ def write_runs(folder: Path, system: str, *, seeds: int, valid: float) -> None:
 
 
 def write_talks(folder: Path, system: str, *, valid: float) -> None:
-    run = {"seeds": [1], "valid": valid, "steps": 20, "minutes": 1.0, "outputs": ["a small house stands here"]}
+    run = {
+        "seeds": [1],
+        "valid": valid,
+        "length_penalty": 1.0,
+        "steps": 20,
+        "minutes": 1.0,
+        "outputs": ["a small house stands here"],
+    }
     (folder / f"{system}.1.json").write_text(json.dumps(run))
 
 
@@ -73,22 +81,22 @@ def test_an_earlier_ensemble_stays_beside_its_system(folder):
 
 def test_few_pairs_keep_the_systems_that_were_not_run_again(folder):
     before = table("low_resource")
-    write_talks(folder, "rnn", valid=10.0)
+    write_talks(folder, "guided", valid=10.0)
     low_resource.score(folder)
     after = table("low_resource")
-    assert after[low_resource.GOAL, "jumok, RNNsearch"][0] == 100.0
-    assert ", 1 seed; validation 10.00; " in after[low_resource.GOAL, "jumok, RNNsearch"][1]
+    assert after[low_resource.GOAL, "jumok, guided Transformer"][0] == 100.0
+    assert ", 1 seed; validation 10.00; " in after[low_resource.GOAL, "jumok, guided Transformer"][1]
     assert before.items() <= after.items()
 
 
 def test_few_pairs_rename_earlier_rows_when_another_system_is_best(folder):
     goal = low_resource.GOAL
-    earlier = [Row(goal, "jumok", 12.0, "BLEU", RNN), Row(f"{goal}-deviation", "jumok", 0.2, "BLEU", RNN)]
-    results.write("low_resource", [*earlier, Row(goal, "jumok, 3 models", 13.0, "BLEU", RNN)], device="earlier")
+    earlier = [Row(goal, "jumok", 12.0, "BLEU", GUIDED), Row(f"{goal}-deviation", "jumok", 0.2, "BLEU", GUIDED)]
+    results.write("low_resource", [*earlier, Row(goal, "jumok, 3 models", 13.0, "BLEU", GUIDED)], device="earlier")
     write_talks(folder, "transformer", valid=95.0)
     low_resource.score(folder)
     after = table("low_resource")
     assert after[goal, "jumok"][0] == 100.0
-    assert after[goal, "jumok, RNNsearch"] == (12.0, RNN)
-    assert after[f"{goal}-deviation", "jumok, RNNsearch"] == (0.2, RNN)
-    assert after[goal, "jumok, RNNsearch, 3 models"] == (13.0, RNN)
+    assert after[goal, "jumok, guided Transformer"] == (12.0, GUIDED)
+    assert after[f"{goal}-deviation", "jumok, guided Transformer"] == (0.2, GUIDED)
+    assert after[goal, "jumok, guided Transformer, 3 models"] == (13.0, GUIDED)

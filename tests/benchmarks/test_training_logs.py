@@ -68,7 +68,8 @@ def score_multi30k(folder: Path) -> None:
 
 
 def score_low_resource(folder: Path) -> None:
-    run = {"seeds": [1], "valid": 12.0, "steps": 20, "minutes": 1.0, "outputs": ["a small house stands here"]}
+    run = {"seeds": [1], "valid": 12.0, "length_penalty": 1.0, "steps": 20, "minutes": 1.0}
+    run["outputs"] = ["a small house stands here"]
     (folder / "transformer.1.json").write_text(json.dumps(run))
     (folder / "device").write_text("a GPU")
     low_resource.score(folder)
@@ -84,7 +85,7 @@ def score_low_resource(folder: Path) -> None:
 )
 def test_scoring_keeps_the_logs_of_the_scored_runs(name, score, tmp_path, logs, monkeypatch):
     monkeypatch.setattr(multi30k, "write", lambda *arguments, **settings: None)  # needs sacremoses
-    monkeypatch.setattr(low_resource, "lines", lambda language: ["a small house stands here"])
+    monkeypatch.setattr(low_resource, "lines", lambda language, split="test": ["a small house stands here"])
     write_metrics(tmp_path / "runs/transformer/1/metrics.jsonl", 2, best=1)
     score(tmp_path / "runs")
     assert [log.name for log in logs.iterdir()] == [f"{name}.transformer.1.jsonl"]
