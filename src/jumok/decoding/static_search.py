@@ -25,7 +25,7 @@ from jumok.models.encoder_decoder import Decoder, Encoding
 LAG = 2
 """Steps that are launched before the host waits to hear which sentences an earlier one finished."""
 REFILLED = 4
-"""Waiting sentences are put into a quarter of the rows at once, because that takes about as long as half a step."""
+"""Waiting sentences are put into a quarter of the rows at once: fewer mean more copies, more leave rows idle."""
 SMALLEST = 8
 """Rows below which nothing is gained by dropping finished sentences."""
 MOST_SEARCHES = 24
