@@ -4,8 +4,9 @@
 
 Models with random weights, sources and outputs of 32 tokens: 128 sentences, one sentence and, for jumok alone, more
 than 128. The id gpu-decode is a Transformer base with beam size 5. jumok runs in fp16, its default, bf16 and float32;
-"step by step" is the readable search, which also runs on a CPU, in fp16. Writes decode_gpu.json: tokens per second,
-and milliseconds for one sentence.
+"step by step" is the readable search, which also runs on a CPU, in fp16. The last work has sentences and outputs of
+different lengths in the batches of a translator: waiting sentences take the rows of finished ones, or one batch follows
+another. Writes decode_gpu.json: tokens per second, and milliseconds for one sentence.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,14 +23,22 @@ from jumok.bench.peers import BOS, EOS, PAD, RnnShape, TransformerShape, jumok_r
 from jumok.bench.timing import Call, Timing, Work, time_work
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.decoding.config import SearchPrecision
-from jumok.decoding.half_precision_search import search_in_precision
+from jumok.decoding.encoder_graphs import encode
+from jumok.decoding.half_precision_search import in_precision, search_in_precision
+from jumok.decoding.static_search import static_search
 from jumok.models import EncoderDecoder
+from jumok.models.encoder_decoder import Encoding
+from jumok.tasks.part_search import joined_batches, part_batches
+from jumok.tasks.required_text import SourcePart
 
 SECONDS = 0.3
 """How long each system is timed, in three rounds at least."""
 LENGTH = 32
 MANY = 128
 MORE = (512, 1024)
+TOKENS = 4096
+"""Tokens of a batch of a `Translator`."""
+ONE_BY_ONE = f"{JUMOK}, one batch after another"
 DEVICE = torch.device("cuda")
 SPECIALS = Specials(PAD, BOS, EOS)
 
@@ -94,6 +103,57 @@ def work(model: Model, sentences: int, width: int) -> Work:
     return Work(f"{model.name}, beam {width}", systems, tokens=sentences * LENGTH)
 
 
+def unlike_lengths(sentences: int) -> tuple[Tensor, Tensor]:
+    """Lengths like those of Multi30k's test set and its references: both have 15.1 tokens on average, 6 to 42."""
+    numbers = torch.Generator().manual_seed(0)
+    sources = torch.randn(sentences, generator=numbers).mul(0.296).add(2.671).exp().round().clamp(6, 34)
+    outputs = (sources * torch.randn(sentences, generator=numbers).mul(0.179).exp()).round().clamp(6, 42)
+    return sources.long(), outputs.long()
+
+
+def batched(
+    make: Callable[[], EncoderDecoder], vocabulary: int, sentences: int, width: int, tokens: int, *, refills: bool
+) -> Call:
+    """The searches of a translator with batches of so many tokens, and outputs of given lengths."""
+    sources, outputs = unlike_lengths(sentences)
+    parts = [SourcePart("", number, 0, [3] * length) for number, length in enumerate(sources.tolist())]
+    batches = part_batches(parts, width, tokens=tokens)
+    searches = list(joined_batches(parts, batches) if refills else ((batch, len(batch)) for batch in batches))
+    config = DecodingConfig(beam=width)
+    model = in_precision(make().to(DEVICE).eval(), torch.float16)
+    with torch.no_grad():
+        model.decoder.get_parameter("output.bias")[EOS] = -1e4  # only a sentence of its greatest length ends
+
+    def encoded(numbers: list[int]) -> Encoding:
+        length = int(sources[numbers].max())
+        visible = torch.arange(length) < sources[numbers, None]
+        source = random_source(len(numbers), length, vocabulary).where(visible, PAD)
+        return encode(model.encoder, source.to(DEVICE), visible.to(DEVICE))
+
+    @torch.no_grad()
+    def decode() -> None:
+        for numbers, rows in searches:
+            parts = [numbers[start : start + rows] for start in range(0, len(numbers), rows)]
+            encoding, longest = Encoding.joined(list(map(encoded, parts))), outputs[numbers]
+            found = static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, rows=rows)
+            assert [len(best.ids) for (best,) in found] == longest.tolist()
+
+    return decode
+
+
+def unlike_work(model: Model, sentences: int, width: int, tokens: int) -> Work:
+    make = partial(batched, model.ours, model.vocabulary, sentences, width, tokens)
+    systems = {JUMOK: partial(make, refills=True), ONE_BY_ONE: partial(make, refills=False)}
+    what = f"{model.name}, beam {width}, {sentences:,} sentences, {tokens:,} tokens"
+    return Work(what, systems, tokens=int(unlike_lengths(sentences)[1].sum()))
+
+
+def unlike_rows(timing: Timing) -> Row:
+    rate = None if timing.tokens_per_second is None else round(timing.tokens_per_second)
+    what = f"{timing.work}, 6 to 42 tokens out, 15 on average; median"
+    return Row(f"decoding-gpu-lengths/{timing.work}", timing.system, rate, "tok/s", timing.problem or what)
+
+
 def rows(timing: Timing, sentences: int) -> Iterator[Row]:
     what = f"{timing.work}, {sentences} × {LENGTH} tokens"
     conditions = timing.problem or f"{what}; median"
@@ -120,6 +180,12 @@ def main() -> None:
                         written.append(row)
                         print(*row[:4], timing.problem, flush=True)
                 write("decode_gpu", written, device=torch.cuda.get_device_name(), packages=packages)
+        for sentences in (1_000, 4_000):
+            for width, tokens in ((5, TOKENS), (5, 4 * TOKENS), (1, TOKENS)):
+                for timing in time_work(unlike_work(model, sentences, width, tokens), DEVICE, seconds=SECONDS):
+                    written.append(row := unlike_rows(timing))
+                    print(*row[:4], timing.problem, flush=True)
+            write("decode_gpu", written, device=torch.cuda.get_device_name(), packages=packages)
 
 
 if __name__ == "__main__":

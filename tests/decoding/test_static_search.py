@@ -77,6 +77,42 @@ def both(model, encoding, *, n_best=None, specials=SPECIALS, **settings):
     return found, beam_search(model.decoder, encoding, specials, config, n_best=wanted)
 
 
+MANY = (9, 2, 7, 1, 8, 8, 3, 5, 1, 6, 4, 9, 2, 2, 7, 5, 3, 1, 6, 4, 8)
+
+
+def refilled(model, encoding, rows, *, n_best=None, specials=SPECIALS, **settings):
+    """What a few rows find for many sentences, and what step-by-step search finds."""
+    config = DecodingConfig(**{"max_length": 40} | settings)
+    wanted = config.beam if n_best is None else n_best
+    longest = longest_outputs(model.decoder, encoding, config)
+    found = static_search(model.decoder, encoding, specials, config, longest, n_best=wanted, rows=rows)
+    expected = beam_search(model.decoder.cpu(), on(encoding, "cpu"), specials, config, n_best=wanted)
+    return found, expected
+
+
+def on(encoding, device):
+    return type(encoding)(*(None if part is None else part.to(device) for part in encoding))
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """The host hears two steps late which sentences have finished, as on a GPU."""
+
+    class Late(module.FinishWatch):
+        def after_step(self, sentences):
+            self.on_their_way.append((sentences, self.steps.clone()))
+            return module._finished(*self.on_their_way.popleft()) if len(self.on_their_way) > module.LAG else None
+
+    monkeypatch.setattr(module, "FinishWatch", Late)
+
+
+def computed(monkeypatch):
+    """The rows of every step from now on."""
+    rows, step = [], module.StaticSearch.step
+    monkeypatch.setattr(module.StaticSearch, "step", lambda self: rows.append(self.shape.sentences) or step(self))
+    return rows
+
+
 def assert_same(found, expected):
     assert [[one.ids for one in hypotheses] for hypotheses in found] == [
         [one.ids for one in hypotheses] for hypotheses in expected
@@ -182,6 +218,203 @@ def test_finished_sentences_are_dropped_and_the_others_go_on(monkeypatch):
         assert sizes
         assert sizes == sorted(sizes, reverse=True)
         sizes.clear()
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, {"beam": 3, "n_best": 1}], ids=str)
+@pytest.mark.parametrize("first", [None, 7])
+@pytest.mark.parametrize("make", [transformer, recurrent])
+def test_waiting_sentences_take_the_rows_of_finished_ones(late, make, first, settings):
+    model = make()
+    found, expected = refilled(model, encoded(model, MANY), 4, specials=SPECIALS._replace(first=first), **settings)
+    assert_same(found, expected)
+    assert "no_repeat" in settings or len({len(hypotheses[0].ids) for hypotheses in found if hypotheses}) > 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(partial(transformer, positions=positions) for positions in ("concatenated", "learned", "rotary")),
+        partial(transformer, norm="post"),
+        partial(transformer, key_heads=1),
+        partial(transformer, copy=True),
+        partial(recurrent, attention="additive", coverage=True),
+        partial(recurrent, attention="none"),
+        partial(recurrent, attention="dot", input_feeding=True),
+        partial(recurrent, attention="general", cell="lstm", layers=2),
+        partial(recurrent, attention="location", reach="local-p"),
+        partial(recurrent, attention="additive", copy=True),
+    ],
+    ids=lambda model: str(model.keywords),
+)
+@pytest.mark.parametrize("rows", [1, 8])
+def test_sentences_of_every_kind_of_model_take_rows(late, model, rows):
+    made = model()
+    assert_same(*refilled(made, encoded(made, MANY), rows, beam=3))
+
+
+@pytest.mark.long
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 5),
+    st.floats(-1, 2),
+    st.lists(st.integers(1, 9), min_size=2, max_size=40),
+    st.integers(1, 20),
+)
+def test_any_number_of_rows_finds_the_same_in_double_precision(seed, beam, penalty, lengths, rows):
+    model = transformer(seed, layers=1).double()
+    assert_same(*refilled(model, encoded(model, lengths, seed), rows, beam=beam, length_penalty=penalty, n_best=1))
+
+
+def test_a_finished_sentence_waits_for_others_however_many_steps_they_take(late):
+    model = transformer()
+    encoding, config = encoded(model, [1] * 3 + [9] * 13), DecodingConfig(beam=2, min_length=1, max_length=31)
+    longest = torch.tensor([1] * 3 + [30] * 5 + [31, 2, 2, 2, 2, 2, 2, 30])
+    with torch.no_grad():
+        model.decoder.output.bias[SPECIALS.eos] = -100  # every output is as long as it may be
+    found = static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, rows=8)
+    assert [len(best.ids) for (best,) in found] == longest.tolist()
+    assert_same(found, static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1))
+
+
+def test_refilled_rows_take_fewer_steps_than_one_batch_after_another(late, monkeypatch):
+    model = transformer()
+    with torch.no_grad():
+        model.decoder.output.bias[SPECIALS.eos] = -100
+    encoding, config = encoded(model, [5] * 64), DecodingConfig(beam=1, min_length=1, max_length=60)
+    longest = torch.tensor([40, 5, 9, 7, 11, 6, 8, 10] * 8)
+    rows = computed(monkeypatch)
+    found = static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, rows=16)
+    together = list(rows)
+    rows.clear()
+    for start in range(0, 64, 16):
+        part, lengths = encoding.range(start, start + 16), longest[start : start + 16]
+        assert_same(
+            found[start : start + 16],
+            static_search(model.decoder, part, SPECIALS, config, lengths, n_best=1),
+        )
+    assert len(rows) == 4 * 41
+    assert len(together) < 0.7 * len(rows)
+    assert set(together[: len(together) // 2]) == {16}
+    assert sum(together) >= longest.sum()
+
+
+@pytest.mark.parametrize("rows", [8, 16])
+def test_a_search_ends_soon_after_its_outputs_have(late, monkeypatch, rows):
+    model = transformer()
+    with torch.no_grad():
+        model.decoder.output.bias[SPECIALS.eos] = 100
+    encoding, config, steps = encoded(model, [5] * 16), DecodingConfig(beam=2, max_length=60), computed(monkeypatch)
+    found = static_search(model.decoder, encoding, SPECIALS, config, torch.full((16,), 35), n_best=1, rows=rows)
+    assert all(best.ids == [] for (best,) in found)
+    assert len(steps) == 16 // rows * (1 + module.LAG)
+
+
+def test_a_waiting_sentence_without_finite_probabilities_has_no_hypothesis_and_changes_no_other(late):
+    model = transformer()
+    encoding = encoded(model, MANY)
+    states = encoding.states.clone()
+    states[[1, 9, 20]] = torch.nan
+    found, expected = refilled(model, encoding._replace(states=states), 4, beam=3)
+    assert found[1] == found[9] == found[20] == []
+    good = [number for number in range(len(MANY)) if number not in (1, 9, 20)]
+    assert_same([found[number] for number in good], [expected[number] for number in good])
+    assert_same(*refilled(model, encoding, 4, beam=3))  # nothing of them is left
+
+
+def test_a_check_that_raises_in_a_refilled_search_stops_it_and_the_next_one_is_right(late):
+    model = transformer()
+    encoding, config = encoded(model, MANY), DecodingConfig(beam=3, max_length=12)
+    longest, calls = longest_outputs(model.decoder, encoding, config), []
+
+    def check():
+        calls.append(1)
+        if len(calls) == 25:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, check=check, rows=4)
+    assert_same(*refilled(model, encoding, 4, beam=3))
+
+
+def test_an_observer_sees_all_sentences_at_once():
+    model = transformer()
+    encoding, config, seen = encoded(model), DecodingConfig(beam=3, max_length=12), []
+    longest, options = longest_outputs(model.decoder, encoding, config), {"n_best": 1, "rows": 2}
+    static_search(model.decoder, encoding, SPECIALS, config, longest, observe=seen.append, **options)
+    assert seen[0].sentences.tolist() == list(range(11))
+    plain = []
+    beam_search(model.decoder, encoding, SPECIALS, config, plain.append, **options)
+    assert [len(kept.sentences) for kept in plain] == [len(kept.sentences) for kept in seen]
+
+
+def test_step_by_step_search_takes_no_more_sentences_at_once_than_it_may():
+    model = transformer()
+    encoding, config, calls = encoded(model), DecodingConfig(beam=3, max_length=12), []
+    start = model.decoder.start
+    model.decoder.start = lambda part, *, capacity: calls.append(len(part.states)) or start(part, capacity=capacity)
+    found = beam_search(model.decoder, encoding, SPECIALS, config, rows=4)
+    assert calls == [4, 4, 3]
+    assert_same(found, beam_search(model.decoder, encoding, SPECIALS, config))
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_batches_are_encoded_one_by_one_and_searched_as_one(monkeypatch, overflows):
+    model = transformer()
+    if overflows:
+        with torch.no_grad():
+            model.decoder.layers[0].feed.to_output.bias.fill_(1e6)  # infinite in fp16
+    batches = []
+    for seed, length in enumerate((7, 4, 5)):
+        source = torch.randint(3, VOCABULARY, (4, length), generator=torch.Generator().manual_seed(seed))
+        batches.append((source, torch.ones_like(source, dtype=torch.bool)))
+    config = DecodingConfig(beam=2, max_length=6, precision="fp16" if overflows else "float32")
+    monkeypatch.setattr("jumok.decoding.beam._is_static", lambda *_: True)
+    expected = [
+        hypotheses for batch in batches for hypotheses in search_in_precision(model, batch, SPECIALS, config, n_best=1)
+    ]
+    rows = computed(monkeypatch)
+    assert_same(search_in_precision(model, batches[0], SPECIALS, config, n_best=1, more=batches[1:]), expected)
+    assert set(rows) <= {4, 2, 1}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU records graphs")
+@pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 5}, {"beam": 3, "min_length": 3, "no_repeat": 2}], ids=str)
+@pytest.mark.parametrize("first", [None, 7])
+@pytest.mark.parametrize(
+    "make",
+    [
+        transformer,
+        partial(transformer, positions="rotary", norm="post"),
+        partial(transformer, copy=True),
+        recurrent,
+        partial(recurrent, attention="dot", input_feeding=True, cell="lstm"),
+        partial(recurrent, attention="additive", coverage=True),
+    ],
+)
+def test_a_gpu_finds_the_same_with_any_number_of_rows(make, first, settings):
+    model, specials = make().double(), SPECIALS._replace(first=first)
+    encoding = encoded(model, MANY * 3)
+    expected = beam_search(model.decoder, encoding, specials, config := DecodingConfig(max_length=40, **settings))
+    longest = longest_outputs(model.decoder, encoding, config)
+    search = partial(static_search, model.cuda().decoder, specials=specials, config=config, n_best=config.beam)
+    for rows in (4, 16, None):
+        assert_same(search(encoding=on(encoding, "cuda"), longest=longest, rows=rows), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU records graphs")
+@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize(
+    "make", [transformer, partial(transformer, copy=True), recurrent, partial(recurrent, attention="dot")]
+)
+def test_kernels_of_a_gpu_find_the_same_with_any_number_of_rows(make, beam):
+    model = make().cuda()
+    encoding, config = on(encoded(model.cpu(), MANY * 3), "cuda"), DecodingConfig(max_length=40, beam=beam)
+    longest = longest_outputs(model.cuda().decoder, encoding, config)
+    few, all_ = (
+        static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, rows=rows) for rows in (8, None)
+    )
+    same = sum(mine[0].ids == other[0].ids for mine, other in zip(few, all_, strict=True))
+    assert same >= 0.95 * len(few)  # products of other shapes may round equal scores differently
 
 
 @pytest.mark.parametrize("first", [None, 7])

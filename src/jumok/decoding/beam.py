@@ -68,12 +68,14 @@ def beam_search(
     *,
     n_best: int | None = None,
     check: Callable[[], None] | None = None,
+    rows: int | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for every sentence of the batch, best first: up to `n_best` of them, all different.
 
     `n_best` defaults to `config.beam`. A search for fewer ends sooner, because it ends when no better one can come.
     `observe` is called with the hypotheses that every step keeps; it changes nothing. `check` is called while the
-    search goes on, and stops it by raising an error.
+    search goes on, and stops it by raising an error. `rows` limits how many sentences are searched at once, if there is
+    no observer: on a GPU the next ones take the rows of those that have finished.
 
     On a GPU the steps of a decoder with a static state run without the host, see `static_search`.
     """
@@ -81,10 +83,29 @@ def beam_search(
     longest = longest_outputs(decoder, encoding, config)
     if _is_static(decoder, encoding):
         with suppress(NotRecordedError):
-            options: dict[str, Any] = {"n_best": n_best, "observe": observe, "check": check}
+            options: dict[str, Any] = {"n_best": n_best, "observe": observe, "check": check, "rows": rows}
             return static_search(decoder, encoding, specials, config, longest, **options)
-    search = begin(decoder, encoding, specials, config, longest)
-    outputs: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
+    sentences = len(longest)
+    most = sentences if rows is None or observe is not None else rows
+    outputs: list[list[Hypothesis]] = []
+    for start in range(0, sentences, max(most, 1)):
+        part, end = encoding.range(start, start + most), start + most
+        search = begin(decoder, part, specials, config, longest[start:end])
+        outputs += _step_by_step(decoder, search, specials, config, observe, n_best, check)
+    return outputs
+
+
+def _step_by_step(
+    decoder: Decoder,
+    search: SearchState,
+    specials: Specials,
+    config: SearchConfig,
+    observe: Observer | None,
+    n_best: int,
+    check: Callable[[], None] | None,
+) -> list[list[Hypothesis]]:
+    """The outputs of a search that has begun; the host waits for every step."""
+    outputs: list[list[Hypothesis]] = [[] for _ in search.sentences]
     length = 0
     while len(search.sentences):
         log_probs, state = decoder.step(search.state, search.ids[:, :, -1])

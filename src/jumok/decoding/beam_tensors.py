@@ -1,5 +1,6 @@
 """The hypotheses of a beam search in preallocated tensors, and the rules by which it chooses among them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -10,6 +11,10 @@ from torch import Tensor
 
 from jumok.decoding.config import SearchConfig
 from jumok.decoding.hypotheses import Specials
+
+PRESENT = ("tokens", "parents", "totals", "pool", "longest", "lengths", "steps", "broken")
+PAST = ("past_parents", "past_tokens", "past_totals")
+"""The tensors of `Beams` with a row for each sentence, and those with one for each step and sentence."""
 
 
 class Rules(NamedTuple):
@@ -43,7 +48,7 @@ class Beams:
     longest: Int[Tensor, " sentence"]
     """The most tokens an output may have; less than 0 for a row without a sentence."""
     lengths: Int[Tensor, " sentence"]
-    """Number of steps taken, the same for all."""
+    """Number of steps taken; less than the capacity, at which finished sentences stay."""
     steps: Int[Tensor, " sentence"]
     """Number of steps that the search of each took; 0 while it goes on."""
     broken: Bool[Tensor, " sentence"]
@@ -99,8 +104,38 @@ class Beams:
 
     def take(self, other: "Beams", sentences: Int[Tensor, " sentence"]) -> None:
         """Continue some sentences of another; a number repeats where there are fewer than rows."""
-        for name in ("tokens", "parents", "totals", "pool", "longest", "lengths", "steps", "broken"):
+        for name in PRESENT:
             torch.index_select(getattr(other, name), 0, sentences, out=getattr(self, name))
         length = self.past_tokens.shape[0]
-        for name in ("past_parents", "past_tokens", "past_totals"):
+        for name in PAST:
             torch.index_select(getattr(other, name)[:length], 1, sentences, out=getattr(self, name))
+
+    def put(self, other: "Beams", rows: Int[Tensor, " row"]) -> None:
+        """Replace these sentences by the first ones of another search, which has taken one step at most."""
+        count = len(rows)
+        for name in PRESENT:
+            getattr(self, name).index_copy_(0, rows, getattr(other, name)[:count])
+        for name in PAST:
+            getattr(self, name)[:1].index_copy_(1, rows, getattr(other, name)[:1, :count])
+
+    def history(self, rows: Int[Tensor, " row"], *, steps: int) -> "History":
+        """A copy of what the first steps of these sentences kept."""
+        parents, tokens, totals = (getattr(self, name)[:steps].index_select(1, rows) for name in PAST)
+        return History(parents, tokens, totals, self.steps[rows], self.broken[rows])
+
+
+class History(NamedTuple):
+    """What the steps of finished sentences kept, as in `Beams`."""
+
+    parents: Int[Tensor, "step sentence kept"]
+    tokens: Int[Tensor, "step sentence kept"]
+    totals: Float[Tensor, "step sentence kept"]
+    steps: Int[Tensor, " sentence"]
+    broken: Bool[Tensor, " sentence"]
+
+    @staticmethod
+    def joined(histories: "Sequence[History]") -> "History":
+        """Those of all sentences."""
+        parents, tokens, totals, steps, broken = zip(*histories, strict=True)
+        past = torch.cat(parents, 1), torch.cat(tokens, 1), torch.cat(totals, 1)
+        return History(*past, torch.cat(steps), torch.cat(broken))

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention.backends import why_no_triton
-from jumok.decoding.beam_tensors import Beams, Rules
+from jumok.decoding.beam_tensors import Beams, History, Rules
 from jumok.decoding.hypotheses import Hypothesis
 
 
@@ -40,18 +40,19 @@ def _extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rul
     beams.parents.copy_(parents.gather(1, order))
     beams.tokens.copy_(tokens.gather(1, order))
     beams.totals.copy_(growing)
-    step = beams.lengths[:1]
+    newest = beams.lengths, torch.arange(len(beams.lengths), device=logits.device)
     for past, grow, end in (
         (beams.past_parents, beams.parents, parents[:, :beam]),
         (beams.past_tokens, beams.tokens, tokens[:, :beam]),
         (beams.past_totals, growing, ended),
     ):
-        past.index_copy_(0, step, torch.cat([grow, end], 1)[None].to(past.dtype))
+        past[newest] = torch.cat([grow, end], 1).to(past.dtype)
     scores = ended / beams.divisors[length]
     beams.pool.copy_(torch.cat([beams.pool, scores], 1).topk(beam, dim=1).values)
     beams.lengths.add_(1)
     done = _finished(beams, rules) & (beams.steps == 0)
     beams.steps.copy_(torch.where(done, beams.lengths, beams.steps))
+    beams.lengths.clamp_(max=len(beams.past_tokens) - 1)
 
 
 def _forbidden(
@@ -87,7 +88,7 @@ def _outputs(beams: Beams, rules: Rules) -> Int[Tensor, "sentence beam step"]:
     """The tokens of every growing hypothesis, with 0 for steps to come."""
     capacity = beams.past_tokens.shape[0]
     ids = torch.zeros(*beams.tokens.shape, capacity, dtype=torch.long, device=beams.tokens.device)
-    newest = beams.lengths[0] - 1
+    newest = beams.lengths[:, None] - 1
     ancestors = torch.arange(rules.beam, device=ids.device).expand_as(beams.tokens)
     for step in range(capacity - 1, -1, -1):
         is_written = newest >= step
@@ -106,14 +107,12 @@ def _finished(beams: Beams, rules: Rules) -> Bool[Tensor, " sentence"]:
     return over | (beams.pool[:, rules.n_best - 1] >= best_to_come)
 
 
-def outputs_of(beams: Beams, rules: Rules, rows: int, taken: int) -> list[list[Hypothesis]]:
-    """The best finished hypotheses of the first rows, best first, after a number of steps."""
-    parents, tokens, totals = (
-        past[:taken, :rows].cpu().numpy() for past in (beams.past_parents, beams.past_tokens, beams.past_totals)
-    )
-    steps, broken = beams.steps[:rows].cpu().numpy(), beams.broken[:rows].cpu().tolist()
-    beam, divisors = rules.beam, beams.divisors.cpu().numpy()
-    scores = totals[:, :, beam:] / divisors[:taken, None, None]
+def outputs_of(history: History, rules: Rules, divisors: Float[Tensor, " length"]) -> list[list[Hypothesis]]:
+    """The best finished hypotheses of every sentence, best first."""
+    steps, broken = history.steps.cpu().numpy(), history.broken.cpu().tolist()
+    beam, rows, taken = rules.beam, len(steps), steps.max()
+    parents, tokens, totals = (past[:taken].cpu().numpy() for past in history[:3])
+    scores = totals[:, :, beam:] / divisors[:taken].cpu().numpy()[:, None, None]
     scores[np.arange(taken)[:, None] >= steps[None]] = -np.inf  # of steps after the search had ended
     scores[np.isnan(scores)] = -np.inf
     ranked = scores.transpose(1, 0, 2).reshape(rows, -1)

@@ -15,7 +15,7 @@ from jumok.decoding.encoder_graphs import encode
 from jumok.decoding.hypotheses import Hypothesis, Observer, Specials
 from jumok.decoding.patterns import Constraints
 from jumok.layers.recorded import is_recorded
-from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.models.encoder_decoder import EncoderDecoder, Encoding
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -35,18 +35,21 @@ def search_in_precision(
     observe: Observer | None = None,
     check: Callable[[], None] | None = None,
     constraints: Constraints | None = None,
+    more: Sequence[Sequence[Tensor]] = (),
 ) -> list[list[Hypothesis]]:
     """What `beam_search` finds for the inputs of the model's encoder, in the precision of the settings.
 
     With `constraints`, it is what `constrained_search` finds. Inputs without a finite score in half precision are
-    searched again in the precision of the weights.
+    searched again in the precision of the weights. `more` are further batches of inputs: without constraints, they wait
+    for finished ones to make room.
     """
     quick = in_precision(model, precision_of(config, model))
 
     def search_with(model: EncoderDecoder, observe: Observer | None) -> list[list[Hypothesis]]:
-        decoder, encoding = model.decoder, encode(model.encoder, *inputs)
+        decoder, batches = model.decoder, [encode(model.encoder, *batch) for batch in (inputs, *more)]
+        encoding, rows = Encoding.joined(batches), len(batches[0].states)
         if constraints is None:
-            return beam_search(decoder, encoding, specials, config, observe, n_best=n_best, check=check)
+            return beam_search(decoder, encoding, specials, config, observe, n_best=n_best, check=check, rows=rows)
         return constrained_search(decoder, encoding, specials, config, constraints, observe, n_best=n_best, check=check)
 
     outputs = search_with(quick, observe)

@@ -1,21 +1,22 @@
 """Beam search whose steps run on the device alone: no step waits for the host, and on a GPU each is one CUDA graph.
 
 It finds what `beam_search` finds. Sentences, source length and number of steps are rounded up to a few sizes, so that
-few graphs are recorded. Finished sentences are dropped when half of the rows are theirs.
+few graphs are recorded. Where there are more sentences than rows, those that wait take the rows of finished ones. When
+none waits, finished sentences are dropped as soon as half of the rows are theirs.
 """
 
 import threading
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, proxy
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from jumok.decoding.beam_tensors import Beams, Rules
+from jumok.decoding.beam_tensors import Beams, History, Rules
 from jumok.decoding.config import SearchConfig
 from jumok.decoding.extend import extend, outputs_of
 from jumok.decoding.hypotheses import Hypothesis, Specials, Survivors
@@ -23,6 +24,8 @@ from jumok.models.encoder_decoder import Decoder, Encoding
 
 LAG = 2
 """Steps that are launched before the host waits to hear which sentences an earlier one finished."""
+REFILLED = 4
+"""Waiting sentences are put into a quarter of the rows at once: fewer mean more copies, more leave rows idle."""
 SMALLEST = 8
 """Rows below which nothing is gained by dropping finished sentences."""
 MOST_SEARCHES = 24
@@ -64,7 +67,7 @@ class StaticSearch:
                 buffer.zero_()
                 buffer[tuple(map(slice, part.shape))].copy_(part)
         self.beams.longest.fill_(-1)
-        self.beams.longest[: len(longest)].copy_(longest, non_blocking=True)
+        self.beams.longest[: len(longest)].copy_(longest)
         if self.graphs:
             self.graphs[0].replay()
         else:
@@ -93,6 +96,11 @@ class StaticSearch:
         """Continue some sentences of a larger search."""
         self.state.take(other.state, sentences)
         self.beams.take(other.beams, sentences)
+
+    def put(self, other: "StaticSearch", rows: Int[Tensor, " row"]) -> None:
+        """Replace the sentences of these rows by the first ones of another search, which has just begun."""
+        self.state.put(other.state, rows)
+        self.beams.put(other.beams, rows)
 
     def record(self, pool: Any, stream: torch.cuda.Stream) -> None:
         """Record both graphs."""
@@ -231,17 +239,20 @@ def static_search(
     n_best: int,
     observe: Callable[[Survivors], None] | None = None,
     check: Callable[[], None] | None = None,
+    rows: int | None = None,
 ) -> list[list[Hypothesis]]:
     """What `beam_search` finds, for a decoder that has a static state; `longest` is on the CPU.
 
-    A sentence with a probability that is not a finite number has no hypothesis. Raises NotRecordedError, with nothing
-    observed, where a GPU cannot record the steps.
+    A sentence with a probability that is not a finite number has no hypothesis. About `rows` sentences are searched at
+    once, and all of them by default or for an observer. Raises NotRecordedError, with nothing observed, where a GPU
+    cannot record the steps.
     """
-    rows, source = encoding.visible.shape
+    sentences, source = encoding.visible.shape
+    refills = rows is not None and rows < sentences and observe is None
     shape = SearchShape(
-        rounded(rows, least=1),
+        rounded(max(rows, 2) if rows is not None and refills else sentences, least=1),
         rounded(source, least=16),
-        rounded(int(longest.max()) + 1, least=32),
+        rounded(int(longest.max()) + 1 + refills, least=32),  # sentences that wait to be replaced stay at the last step
         encoding.states.dtype,
         Rules.of(config, specials, n_best),
     )
@@ -250,9 +261,7 @@ def static_search(
         raise NotRecordedError
     # Tensors made in inference mode could not be written in later searches outside of it.
     with searches.lock, torch.inference_mode(False), torch.no_grad():
-        search = searches.get(shape, encoding)
-        search.begin(encoding, longest)
-        return _run(searches, search, encoding, int(longest.max()) + 1, rows, observe, check)
+        return RunningSearch(searches, shape, encoding, longest).outputs(observe, check)
 
 
 class Stage(NamedTuple):
@@ -262,54 +271,108 @@ class Stage(NamedTuple):
     sentences: list[int]
 
 
-def _run(
-    searches: Searches,
-    search: StaticSearch,
-    encoding: Encoding,
-    steps: int,
-    count: int,
-    observe: Callable[[Survivors], None] | None,
-    check: Callable[[], None] | None,
-) -> list[list[Hypothesis]]:
-    """At most so many steps, on fewer rows when sentences have finished."""
-    stage, earlier = Stage(search, list(range(count))), []
-    watch = FinishWatch(search.beams)
-    step = begun = 0 if search.shape.rules.specials.first is None else 1  # the beginning writes a first token
-    if begun and observe is not None:
-        observe(_survivors(stage, begun))
-    for step in range(begun + 1, steps + 1):
-        stage.search.step()
-        if observe is not None and len((kept := _survivors(stage, step)).sentences):
-            observe(kept)
-        if check is not None:
-            check()
-        finished = watch.after_step()
+class RunningSearch:
+    """The search for the outputs of all sentences of an encoding, of which some may wait for a row."""
+
+    def __init__(
+        self, searches: Searches, shape: SearchShape, encoding: Encoding, longest: Int[Tensor, " sentence"]
+    ) -> None:
+        self.searches, self.encoding = searches, encoding
+        self.limits, self.longest = longest.tolist(), longest.to(encoding.states.device)
+        self.step = self.begun = 0 if shape.rules.specials.first is None else 1  # the beginning writes a first token
+        self.last, self.next = 0, 0
+        self.finished: list[tuple[list[int], History]] = []
+        sentences = self._begin(search := searches.get(shape, encoding))
+        self.stage, self.watch = Stage(search, sentences), FinishWatch(search.beams)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some sentence has no row yet."""
+        return self.next < len(self.limits)
+
+    def outputs(
+        self, observe: Callable[[Survivors], None] | None, check: Callable[[], None] | None
+    ) -> list[list[Hypothesis]]:
+        """Take all steps, on fewer rows when no sentence waits and some have finished."""
+        if self.begun and observe is not None:
+            observe(_survivors(self.stage, self.begun))
+        while self.step < self.last or self.is_waiting:
+            self.stage.search.step()
+            self.step += 1
+            if observe is not None and len((kept := _survivors(self.stage, self.step)).sentences):
+                observe(kept)
+            if check is not None:
+                check()
+            if not self._go_on(self.watch.after_step(self.stage.sentences)):
+                break
+        self._read(range(len(self.stage.sentences)))
+        return self._outputs()
+
+    def _begin(self, search: StaticSearch) -> list[int]:
+        """Begin a search with the next sentences, as many as it has rows; their numbers."""
+        start, end = self.next, min(self.next + search.shape.sentences, len(self.limits))
+        search.begin(self.encoding.range(start, end), self.longest[start:end])
+        self.next, self.last = end, max(self.last, self.step + max(self.limits[start:end]) + 1 - self.begun)
+        return list(range(start, end))
+
+    def _go_on(self, finished: set[int] | None) -> bool:
+        """Make use of the rows of sentences that are known to be finished; False if all are."""
+        sentences = self.stage.sentences
+        if self.step >= self.last:
+            finished = set(sentences)
         if finished is None:
-            continue
-        rows = (~finished[: len(stage.sentences)]).nonzero().flatten().tolist()
-        if not rows:
-            break
-        size, smaller = stage.search.shape.sentences, rounded(len(rows), least=1)
-        if size > SMALLEST and 2 * smaller <= size:
-            earlier.append((stage, step))
-            stage = _with_rows(searches, stage, rows, encoding)
-            watch = FinishWatch(stage.search.beams)
-    outputs: list[list[Hypothesis]] = [[] for _ in range(count)]
-    for (held, sentences), taken in [*earlier, (stage, step)]:
-        searched = outputs_of(held.beams, held.shape.rules, len(sentences), taken)
-        for sentence, hypotheses in zip(sentences, searched, strict=True):
-            outputs[sentence] = hypotheses  # of those that a later stage continued, its own replace these
-    return outputs
+            return True
+        rows = [row for row, sentence in enumerate(sentences) if sentence not in finished]
+        if self.is_waiting:
+            self._refill([row for row, sentence in enumerate(sentences) if sentence in finished])
+            return True
+        if rows:
+            self._drop_all_but(rows)
+        return bool(rows)
 
+    def _refill(self, free: list[int]) -> None:
+        """Put waiting sentences into free rows, if they are enough."""
+        search, sentences = self.stage
+        size = rounded(search.shape.sentences // REFILLED, least=1)
+        while self.is_waiting and len(free) >= size:
+            begun = self.searches.get(search.shape._replace(sentences=size), self.encoding)
+            numbers = self._begin(begun)
+            rows, free = free[: len(numbers)], free[len(numbers) :]
+            self._read(rows)
+            search.put(begun, self._on_device(rows))
+            now_in = dict(zip(rows, numbers, strict=True))
+            sentences = [now_in.get(row, sentence) for row, sentence in enumerate(sentences)]
+            self.stage = Stage(search, sentences)
 
-def _with_rows(searches: Searches, stage: Stage, rows: list[int], encoding: Encoding) -> Stage:
-    """A smaller search that continues some rows; further rows repeat one of them, and are not looked at."""
-    search, sentences = stage
-    size = rounded(len(rows), least=1)
-    numbers = torch.tensor(rows + rows[-1:] * (size - len(rows)), device=encoding.states.device)
-    smaller = searches.get(search.shape._replace(sentences=size), encoding)
-    smaller.take(search, numbers)
-    return Stage(smaller, [sentences[row] for row in rows])
+    def _drop_all_but(self, rows: list[int]) -> None:
+        """Continue these rows in a smaller search, if half of the rows suffice; its further rows repeat one of them."""
+        search, sentences = self.stage
+        size = rounded(len(rows), least=1)
+        if search.shape.sentences <= SMALLEST or 2 * size > search.shape.sentences:
+            return
+        kept = set(rows)
+        self._read([row for row in range(len(sentences)) if row not in kept])
+        smaller = self.searches.get(search.shape._replace(sentences=size), self.encoding)
+        smaller.take(search, self._on_device(rows + rows[-1:] * (size - len(rows))))
+        self.stage, self.watch = Stage(smaller, [sentences[row] for row in rows]), FinishWatch(smaller.beams)
+
+    def _read(self, rows: Sequence[int]) -> None:
+        """Copy what the steps of these rows kept, on the device; the host reads it when all sentences are finished."""
+        search, sentences = self.stage
+        history = search.beams.history(self._on_device(rows), steps=max(self.limits) + 1)
+        self.finished.append(([sentences[row] for row in rows], history))
+
+    def _on_device(self, rows: Sequence[int]) -> Int[Tensor, " row"]:
+        """Numbers of rows, copied without waiting for the device."""
+        numbers, device = torch.tensor(rows, dtype=torch.long), self.longest.device
+        return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers
+
+    def _outputs(self) -> list[list[Hypothesis]]:
+        groups, histories = zip(*self.finished, strict=True)
+        search, numbers = self.stage.search, [number for group in groups for number in group]
+        outputs = outputs_of(History.joined(histories), search.shape.rules, search.beams.divisors)
+        by_number = dict(zip(numbers, outputs, strict=True))
+        return [by_number[number] for number in range(len(self.limits))]
 
 
 def _survivors(stage: Stage, step: int) -> Survivors:
@@ -329,19 +392,24 @@ class FinishWatch:
 
     def __init__(self, beams: Beams) -> None:
         self.steps = beams.steps
-        self.on_their_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
+        self.on_their_way: deque[tuple[list[int], Tensor, torch.cuda.Event]] = deque()
 
-    def after_step(self) -> Bool[Tensor, " sentence"] | None:
-        """The newest known state of the sentences, if it has changed."""
+    def after_step(self, sentences: list[int]) -> set[int] | None:
+        """Those known to be finished of the sentences now in the rows, and of earlier ones; None if it is not known."""
         if self.steps.device.type != "cuda":
-            return self.steps > 0
+            return _finished(sentences, self.steps)
         copied = torch.empty(self.steps.shape, dtype=self.steps.dtype, pin_memory=True)
         copied.copy_(self.steps, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
-        self.on_their_way.append((copied, event))
+        self.on_their_way.append((sentences, copied, event))
         if len(self.on_their_way) <= LAG:
             return None
-        copied, event = self.on_their_way.popleft()
+        sentences, copied, event = self.on_their_way.popleft()
         event.synchronize()
-        return copied > 0
+        return _finished(sentences, copied)
+
+
+def _finished(sentences: list[int], steps: Int[Tensor, " row"]) -> set[int]:
+    """Those of the sentences in the first rows that took a known number of steps."""
+    return {sentence for sentence, taken in zip(sentences, steps.tolist(), strict=False) if taken}

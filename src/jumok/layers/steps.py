@@ -25,16 +25,17 @@ def self_attention_step(
 ) -> Float[Tensor, "row width"]:
     """Write key and value of every hypothesis to the caches, and attend to them and to those of its ancestors.
 
-    A row is a hypothesis of a sentence; `positions` is the number of the step, the same for every sentence.
+    A row is a hypothesis of a sentence; `positions` is the number of the step of each sentence.
     """
     if why_no_triton(query.device, query.dtype) is None:
         from jumok.layers.gpu import steps
 
         return steps.self_attention_step(query, key, value, keys, values, ancestry, positions)
     sentences, capacity, beam = keys.shape[:3]
+    sentence = torch.arange(sentences, device=query.device)
     for cache, new in ((keys, key), (values, value)):
-        cache.index_copy_(1, positions[:1].long(), new.reshape(sentences, 1, beam, *new.shape[1:]))
-    sentence = torch.arange(sentences, device=query.device)[:, None, None]
+        cache[sentence, positions.long()] = new.reshape(sentences, beam, *new.shape[1:])
+    sentence = sentence[:, None, None]
     step_ = torch.arange(capacity, device=query.device)
     past = (step_ <= positions[:, None]).repeat_interleave(beam, 0)
     # Entries beyond the newest step were never written.

@@ -73,6 +73,11 @@ class CopySource(NamedTuple):
         for buffer, part in zip(self, other, strict=True):
             buffer.copy_(part)
 
+    def put(self, other: "CopySource", rows: Int[Tensor, " row"]) -> None:
+        """Replace these sources by the first ones of `other`."""
+        for buffer, part in zip(self, other, strict=True):
+            buffer.index_copy_(0, rows, part[: len(rows)])
+
 
 class CopyAttention(nn.Module):
     """The attention of a decoder with states s over encoder states h, for copying alone.

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -42,6 +43,25 @@ class Encoding(NamedTuple):
         """The encodings of some rows of the batch, in this order; a row may repeat."""
         tokens = None if self.tokens is None else self.tokens[rows]
         return Encoding(self.states[rows], self.visible[rows], self.summary[rows], tokens)
+
+    def range(self, start: int, end: int) -> "Encoding":
+        """The encodings from row `start` to row `end`, which is not among them; tensors are views."""
+        tokens = None if self.tokens is None else self.tokens[start:end]
+        return Encoding(self.states[start:end], self.visible[start:end], self.summary[start:end], tokens)
+
+    @staticmethod
+    def joined(batches: "Sequence[Encoding]") -> "Encoding":
+        """Several batches as one, padded to the longest source."""
+        if len(batches) == 1:
+            return batches[0]
+        longest = max(batch.visible.shape[1] for batch in batches)
+
+        def along(parts: Sequence[Tensor]) -> Tensor:
+            return torch.cat([F.pad(part, (0, 0) * (part.dim() - 2) + (0, longest - part.shape[1])) for part in parts])
+
+        states, visible, summary, tokens = zip(*batches, strict=True)
+        has_tokens = all(part is not None for part in tokens)
+        return Encoding(along(states), along(visible), torch.cat(summary), along(tokens) if has_tokens else None)
 
 
 @runtime_checkable
@@ -201,6 +221,14 @@ class StaticState(ABC):
     @abstractmethod
     def take(self, other: "StaticState", sentences: Int[Tensor, " sentence"]) -> None:
         """Copy the state of some sentences of `other`, which the same decoder made for more sentences."""
+
+    @abstractmethod
+    def put(self, other: "StaticState", rows: Int[Tensor, " row"]) -> None:
+        """Replace these sentences by the first ones of `other`, which has taken one step at most.
+
+        Nothing was taken from another state since this one began. Its sentences may then differ in their number of
+        steps; that of a finished sentence is not to pass the capacity, however many more are taken.
+        """
 
 
 class Decoder(nn.Module, ABC):

@@ -1,9 +1,10 @@
 """The search for the translations of parts of texts: in batches, by one model or the votes of several."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from math import ceil, log
 
 import torch
 
@@ -23,6 +24,8 @@ from jumok.tasks.text_generator import SPECIALS
 
 MOST_CONSTRAINED = 16
 """Most texts with a prefix or terms that are searched at once; their patterns need memory."""
+MOST_JOINED = 8
+"""Most batches in one search, which reports its progress at the end."""
 
 WatchSteps = Callable[[int, int, list[Node]], None]
 """Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
@@ -57,16 +60,20 @@ class PartSearch:
         watch_steps: WatchSteps | None,
         check: CheckCancelled | None,
         first: int,
+        rows: int | None = None,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
+        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen.
+
+        A search takes `rows` parts at once, by default all of them.
+        """
         chooses = config.mbr or (config.placeholders and any(map(placeholders, map(self.text_of, parts))))
         if config.samples:
             candidates = self._sample(parts, config, check, first)
         else:
             best = config.beam if chooses or self.voters else n_best
-            candidates = self._search(parts, config, best, watch_steps, check)
+            candidates = self._search(parts, config, best, watch_steps, check, rows)
         if self.voters:
-            candidates = self._voted(parts, candidates, config, check)
+            candidates = self._voted(parts, candidates, config, check, rows)
         if config.mbr:
             candidates = [self._by_risk(hypotheses, config) for hypotheses in candidates]
         if config.placeholders:
@@ -75,6 +82,22 @@ class PartSearch:
                 for part, hypotheses in zip(parts, candidates, strict=True)
             ]
         return candidates
+
+    def batches(
+        self, parts: Sequence[SourcePart], config: DecodingConfig, watch_steps: WatchSteps | None, *, tokens: int
+    ) -> Iterator[tuple[list[int], int]]:
+        """The numbers of the parts of each search, and how many of them it takes at once.
+
+        Where finished parts make room for others in the middle of a search, batches are joined.
+        """
+        batches = part_batches(parts, config.samples or config.beam, tokens=tokens)
+        if watch_steps is not None or config.samples or not self._refills:
+            return ((batch, len(batch)) for batch in batches)
+        return joined_batches(parts, batches)
+
+    @property
+    def _refills(self) -> bool:
+        return self._device.type == "cuda" and self.model.decoder.has_static_state()
 
     def text_of(self, part: SourcePart) -> str:
         """A part without tags and features, which no translation repeats."""
@@ -86,6 +109,7 @@ class PartSearch:
         own: list[list[Hypothesis]],
         config: DecodingConfig,
         check: CheckCancelled | None,
+        rows: int | None,
     ) -> list[list[Hypothesis]]:
         """The outputs of all models for every part, in the tokens of the first; a score is the logarithm of the votes.
 
@@ -96,11 +120,10 @@ class PartSearch:
             source = voter.tokenizers.source
             theirs = [part._replace(ids=source.encode(part.text)[1:]) for part in parts]
             longest = replace(config, max_length=max(config.max_length, voter.decoding.max_length))
-            lists.append(
-                [voter._texts(hypotheses) for hypotheses in voter._search(theirs, longest, config.beam, None, check)]
-            )
+            searched = voter._search(theirs, longest, config.beam, None, check, rows)
+            lists.append([voter._texts(hypotheses) for hypotheses in searched])
         return [
-            [Hypothesis(self._ids(part, text), math.log(votes)) for text, votes in by_mean_reciprocal_rank(ballots)]
+            [Hypothesis(self._ids(part, text), log(votes)) for text, votes in by_mean_reciprocal_rank(ballots)]
             for part, *ballots in zip(parts, *lists, strict=True)
         ]
 
@@ -150,6 +173,7 @@ class PartSearch:
         n_best: int,
         watch_steps: WatchSteps | None,
         check: CheckCancelled | None,
+        rows: int | None = None,
     ) -> list[list[Hypothesis]]:
         if check is not None:
             check()
@@ -159,7 +183,7 @@ class PartSearch:
             results = engine.search([part.ids for part in parts], config, n_best, self.model.decoder.limit)
         left = [number for number, hypotheses in enumerate(results) if hypotheses is None]
         unsearched = [parts[number] for number in left]
-        own = iter(self._own_search(unsearched, config, n_best, watch_steps, check) if left else [])
+        own = iter(self._own_search(unsearched, config, n_best, watch_steps, check, rows) if left else [])
         return [next(own) if hypotheses is None else hypotheses for hypotheses in results]
 
     def _own_search(
@@ -169,9 +193,13 @@ class PartSearch:
         n_best: int,
         watch_steps: WatchSteps | None,
         check: CheckCancelled | None,
+        rows: int | None = None,
     ) -> list[list[Hypothesis]]:
-        model = self.model
-        source, visible = (tensor.to(self._device) for tensor in pad([part.ids for part in parts]))
+        model, most = self.model, rows or len(parts)
+        (source, visible), *more = (
+            [tensor.to(self._device) for tensor in pad([part.ids for part in parts[start : start + most]])]
+            for start in range(0, len(parts), most)
+        )
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
         constraints = self.required.constraints(parts, config, self._device)
         is_ours = watch_steps is not None or constraints is not None
@@ -190,6 +218,7 @@ class PartSearch:
             observe=None if watch_steps is None else partial(_tell_steps, parts, watch_steps),
             check=check,
             constraints=constraints,
+            more=more,
         )
 
 
@@ -214,6 +243,27 @@ def _alike(
         batch.append(number)
     if batch:
         yield batch
+
+
+def joined_batches(parts: Sequence[SourcePart], batches: Iterator[list[int]]) -> Iterator[tuple[list[int], int]]:
+    """Batches of parts, the longest first, joined while they fit into each other's rows; as many rows as their mean.
+
+    A row has room for the longest part, so all need about twice the memory of a batch at most.
+    """
+    group: list[list[int]] = []
+    for batch in batches:
+        if group and not _fits(parts[group[0][0]], parts[batch[0]], len(group)):
+            yield list(chain(*group)), ceil(sum(map(len, group)) / len(group))
+            group = []
+        group.append(batch)
+    if group:
+        yield list(chain(*group)), ceil(sum(map(len, group)) / len(group))
+
+
+def _fits(longest: SourcePart, part: SourcePart, count: int) -> bool:
+    """Whether a batch that begins with a part is searched in the rows of others."""
+    is_plain = not (longest.is_constrained or part.is_constrained)
+    return is_plain and count < MOST_JOINED and 2 * len(part.ids) >= len(longest.ids)
 
 
 def _tell_steps(parts: Sequence[SourcePart], watch_steps: WatchSteps, survivors: Survivors) -> None:

@@ -25,7 +25,7 @@ from jumok.models.encoder_decoder import EncoderDecoder, Encoding
 from jumok.progress import TellProgress
 from jumok.tasks.alternatives import MORE, NextWords, next_word
 from jumok.tasks.cpu_engine import CpuEngines
-from jumok.tasks.part_search import CheckCancelled, PartSearch, WatchSteps, part_batches
+from jumok.tasks.part_search import CheckCancelled, PartSearch, WatchSteps
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.required_text import SourcePart
 from jumok.tasks.text_generator import TextGenerator, best_outputs
@@ -154,9 +154,9 @@ class Translator(TextGenerator[TrainedTranslator]):
         ]
         candidates: list[list[Hypothesis]] = [[] for _ in parts]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(part.ids) for part in parts), 0
-        for batch in part_batches(parts, config.samples or config.beam, tokens=self.batch_tokens):
+        for batch, rows in self.search.batches(parts, config, watch_steps, tokens=self.batch_tokens):
             chosen = [parts[number] for number in batch]
-            searched = self.search.candidates(chosen, config, n_best, watch_steps, check, first)
+            searched = self.search.candidates(chosen, config, n_best, watch_steps, check, first, rows)
             for number, hypotheses in zip(batch, searched, strict=True):
                 candidates[number] = hypotheses or _refuse(parts[number].text_number + first, config)
             done += sum(len(parts[number].ids) for number in batch)

@@ -167,4 +167,4 @@ def extend_kernel(
         highest = tl.max(tl.where(grows, scores, float("-inf")), 0)
         done = (length > end) | (nth >= highest / tl.load(divisors + tl.minimum(reach, capacity)))
     tl.store(steps + sentence, length, mask=done & (took == 0))
-    tl.store(lengths + sentence, length)
+    tl.store(lengths + sentence, tl.minimum(length, capacity - 1))

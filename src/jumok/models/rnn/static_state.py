@@ -21,11 +21,12 @@ class RecurrentStaticState(StaticState):
     def __init__(self, decoder: Decoder, encoding: Encoding, changing: Callable[[Any], Any], *, beam: int) -> None:
         # A weak reference, so that a state does not keep its decoder alive.
         self.decoder, self.changing, self.beam = proxy(decoder), changing, beam
-        self.state = self._first(encoding)
+        self.encoding, self.state = encoding, self._first(encoding)
 
     @torch.no_grad()
     def begin(self, encoding: Encoding) -> None:
         """The first state for other sources."""
+        self.encoding = encoding
         self._become(self._first(encoding))
 
     def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
@@ -42,6 +43,16 @@ class RecurrentStaticState(StaticState):
     def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
         """Copy the state of some sentences of another."""
         self._become(cast(RecurrentStaticState, other).state.keep(sentences))
+
+    @torch.no_grad()
+    def put(self, other: StaticState, rows: Int[Tensor, " row"]) -> None:
+        """Replace these sentences by the first ones of another; what belongs to the sources is prepared anew."""
+        begun = cast(RecurrentStaticState, other)
+        _put(self.encoding, begun.encoding, rows)
+        state = self._first(self.encoding)
+        copy_into(self.changing(state), self.changing(self.state))
+        _put(self.changing(state), self.changing(begun.state), rows)
+        self._become(state)
 
     def _become(self, state: State) -> None:
         """Take over a state; on a GPU it is copied in place, because a CUDA graph refers to the tensors."""
@@ -60,6 +71,12 @@ def copy_into(there: Any, value: Any) -> None:
     """Copy every tensor of a value into the corresponding tensor of another value of the same structure."""
     for old, new in zip(tensors_of(there), tensors_of(value), strict=True):
         old.copy_(new)
+
+
+def _put(there: Any, value: Any, rows: Int[Tensor, " row"]) -> None:
+    """Copy the first rows of every tensor of a value into these rows of the corresponding tensor."""
+    for old, new in zip(tensors_of(there), tensors_of(value), strict=True):
+        old.index_copy_(0, rows, new[: len(rows)])
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:

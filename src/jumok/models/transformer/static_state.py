@@ -66,6 +66,13 @@ class LayerCache:
         torch.index_select(other.values, 0, sentences, out=self.values)
         torch.index_select(other.memory, 1, sentences, out=self.memory)
 
+    def put(self, other: "LayerCache", rows: Tensor) -> None:
+        """Replace these sentences by the first ones of another, which has taken one step at most."""
+        count = len(rows)
+        self.keys[:, :1].index_copy_(0, rows, other.keys[:count, :1])
+        self.values[:, :1].index_copy_(0, rows, other.values[:count, :1])
+        self.memory.index_copy_(1, rows, other.memory[:, :count])
+
 
 class TransformerStaticState(StaticState):
     """Keys and values of the source, once for each sentence, and those of every step, for each hypothesis of it."""
@@ -121,11 +128,22 @@ class TransformerStaticState(StaticState):
         if self.table is not None and before.table is not None:
             self.table.copy_(before.table)
 
+    @torch.no_grad()
+    def put(self, other: StaticState, rows: Int[Tensor, " row"]) -> None:
+        """Replace these sentences by the first ones of another, which has taken one step at most."""
+        begun = cast(TransformerStaticState, other)
+        for cache, theirs in zip(self.layers, begun.layers, strict=True):
+            cache.put(theirs, rows)
+        if self.copies is not None and begun.copies is not None:
+            self.copies.put(begun.copies, rows)
+        for name in ("visible", "lengths", "ancestry", "positions"):
+            getattr(self, name).index_copy_(0, rows, getattr(begun, name)[: len(rows)])
+
     def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
         """One step of every layer."""
         update_ancestry(self.ancestry, parents, self.positions)
         states = self._layers_of(self._embedded(tokens)).view(*tokens.shape, -1)
-        self.positions.add_(1)
+        self.positions.add_(1).clamp_(max=self.ancestry.shape[2] - 1)  # finished sentences stay at the last position
         copied = None if self.copies is None else self.decoder.copying(states, self.copies)
         return Hidden(states, copied=copied)
 
@@ -138,7 +156,7 @@ class TransformerStaticState(StaticState):
 
             return steps.embed(tokens, self.positions, embed.embedding.table, embed.embedding.factor, self.table)
         vectors: Tensor = embed.embedding(tokens.flatten())
-        return vectors + self.table[self.positions[:1]]
+        return vectors + self.table[self.positions].repeat_interleave(self.beam, 0)
 
     def _layers_of(self, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
         """The sublayers one after another, each with its norm before it or after it."""
