@@ -48,7 +48,7 @@ SYSTEMS = {
     "guided": System("jumok, guided Transformer", f"{RECIPE} with guided alignment", GUIDED),
     "both": System("jumok, guided Transformer that copies", f"{RECIPE} with both", COPYING | GUIDED),
 }
-PENALTIES = (0.5, 1.0, 1.5, 2.0, 3.0)
+PENALTIES = (1.0, 1.5, 2.0)
 """The length penalties among which the validation set chooses."""
 ENSEMBLE = "ensemble"
 GOAL = "low-resource-de-en"
