@@ -48,15 +48,6 @@ LABELS = {
         "attention on what is named": "mean attention on the named shape",
         "BLEU of captions of other images": "BLEU of captions of other images (baseline)",
     },
-    "claims_rounding": {
-        "as written": "jumok",
-        "as written, weights off by 10⁻⁶": "weights off by 10⁻⁶",
-        "dropout 0.0, loss at the end": "final loss",
-        "dropout 0.0, largest difference": "largest difference",
-        "dropout 0.0, smallest loss at the end": "smallest final loss",
-        "dropout 0.0, largest loss at the end": "largest final loss",
-        **{f"as written, weights off by 10⁻⁶, {number}": f"weights off by 10⁻⁶, {number}" for number in range(2, 6)},
-    },
     "claims_fine_tuning": {
         "captions alone": "trained on captions",
         "then everyday sentences alone": "fine-tuned on everyday sentences",
@@ -208,6 +199,7 @@ LABELS = {
         "dropout 0.1, loss at the end": "dropout 0.1, final loss",
         "dropout 0.0, loss at the end": "dropout 0.0, final loss",
     },
+    "train_curves_control": {"as written": "without fused kernels"},
     "train_gpu": {
         "transformer-train": "speed",
         "training-memory/transformer": "peak memory",

@@ -1,17 +1,16 @@
 """Does a Transformer learn equally well with fused kernels and CUDA graphs on a GPU? 500 steps with each.
 
     python -m benchmarks.train_curves
-    python -m benchmarks.train_curves control   on a GPU: how much rounding alone separates curves with each
-    python -m benchmarks.train_curves cpu       the same on a CPU; about a quarter of an hour on two cores
+    python -m benchmarks.train_curves control    # how much rounding alone separates curves with each
 
 The same Transformer learns to reverse sequences, from the same weights and batches: with the fast path (fused layers
 and loss, CUDA graphs), without it, without it and with another dropout seed, and without it from weights that differ
 by a millionth. The last two show how much chance and rounding alone separate two curves. Writes train_curves.json.
 
 One such pair says little about chance. `control` trains without dropout from --nudges sets of weights that differ by a
-millionth, with the fast path and without it, and writes train_curves_control.json; `cpu`, where there is no fast path,
-writes claims_rounding.json. Both have the last loss of every curve, and the smallest and the largest of them: if those
-with the fast path and without it overlap, chance explains their difference.
+millionth, with the fast path and without it, and writes train_curves_control.json: the last loss of every curve, and
+the smallest, the mean and the largest of them. If those with the fast path and without it overlap, chance explains
+their difference.
 """
 
 import argparse
@@ -21,12 +20,13 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from benchmarks.results import Row, cpu, write
+from benchmarks.results import Row, write
 from jumok.data import Batch
 from jumok.data.batches import collate
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
@@ -118,15 +118,13 @@ def runs_of(what: str, nudges: int) -> dict[str, Run]:
     if what == "control":
         fast = {"jumok": Run("fast"), **nudged("jumok", "fast", nudges)}
         return {**fast, PLAIN: Run("written"), **nudged(PLAIN, "written", nudges)}
-    if what == "cpu":
-        return {PLAIN: Run("written"), **nudged(PLAIN, "written", nudges)}
     other = {f"{PLAIN}, other seed": Run("written", seed=2)}
     return {PLAIN: Run("written"), "jumok": Run("fast"), **other, **nudged(PLAIN, "written", 1)}
 
 
 def main(what: str, nudges: int) -> None:
-    """All curves at once, or two at a time on a CPU, each in a process of its own."""
-    device, runs = "cpu" if what == "cpu" else "cuda", runs_of(what, nudges)
+    """All curves at once, each in a process of its own."""
+    runs = runs_of(what, nudges)
     planned = {
         (dropout, name): run._replace(dropout=dropout)
         for dropout in ((0.0, 0.1) if what == "cuda" else (0.0,))
@@ -139,7 +137,7 @@ def main(what: str, nudges: int) -> None:
         losses: list[float] = json.loads(done.stdout.splitlines()[-1])
         return losses
 
-    with ThreadPoolExecutor(2 if device == "cpu" else len(planned)) as pool:
+    with ThreadPoolExecutor(len(planned)) as pool:
         save(dict(zip(planned, pool.map(losses_of, planned.values()), strict=True)), what)
 
 
@@ -148,9 +146,6 @@ def save(curves: dict[tuple[float, str], list[float]], what: str) -> None:
     for (dropout, name), losses in curves.items():
         print(dropout, name, [round(value, 4) for value in losses], flush=True)
     rows = rows_of(curves, what)
-    if what == "cpu":
-        print(write("claims_rounding", rows, device=cpu()))
-        return
     about = {"device": torch.cuda.get_device_name(), "packages": ("torch", "triton")}
     print(write("train_curves_control", rows, **about) if what == "control" else write("train_curves", rows, **about))
 
@@ -173,8 +168,8 @@ def rows_of(curves: dict[tuple[float, str], list[float]], what: str) -> list[Row
         ends = [curves[key][-1] for key in own]
         if len(ends) > 2:
             about = f"{conditions}; {len(ends)} runs, from weights as they are and off by {NUDGE:g}"
-            for which, value in {"smallest": min(ends), "largest": max(ends)}.items():
-                rows.append(Row(f"{place}, {which} loss at the end", name, round(value, 4), "nats", about))
+            for which, value in {"smallest": min(ends), "mean": mean(ends), "largest": max(ends)}.items():
+                rows.append(Row(f"training-spread/{which} final loss", name, round(value, 4), "nats", about))
     order = list(dict.fromkeys(row.id for row in rows))
     rows.sort(key=lambda row: (row.id.partition(",")[0], -order.index(row.id)), reverse=True)
     return rows
@@ -182,11 +177,11 @@ def rows_of(curves: dict[tuple[float, str], list[float]], what: str) -> list[Row
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["cuda", "control", "cpu"], default="cuda")
-    parser.add_argument("--nudges", type=int, default=5, help="of cpu and control: sets of weights off by a millionth")
+    parser.add_argument("what", nargs="?", choices=["cuda", "control"], default="cuda")
+    parser.add_argument("--nudges", type=int, default=5, help="of control: sets of weights off by a millionth")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
-        print(json.dumps(curve(Run(*json.loads(given.run)), "cpu" if given.what == "cpu" else "cuda")))
+        print(json.dumps(curve(Run(*json.loads(given.run)), "cuda")))
     else:
         main(given.what, given.nudges)

@@ -77,4 +77,4 @@ def test_what_is_measured_next_begins_with_tests_that_are_there():
     assert gpu.NEXT[0] == "tests"
     assert all((results.ROOT / path).exists() for path in gpu.GPU_TESTS)
     paths = [gpu.PARTS[name].path for name in gpu.NEXT]
-    assert paths == ["pytest", "benchmarks.train_curves", "benchmarks.scale", "benchmarks.attend_gpu"]
+    assert paths == ["pytest", "benchmarks.decode_gpu", "benchmarks.scale", "benchmarks.attend_gpu"]

@@ -28,9 +28,10 @@ def test_the_spread_is_that_of_the_last_losses_of_one_system():
     rows = rows_of({(0.0, system): [5.0, loss] for system, loss in ends.items()}, "control")
     found = values(rows)
     assert {system: found["loss at the end", system] for system in ends} == ends
-    assert found["smallest loss at the end", "jumok"] == 2.1
-    assert found["largest loss at the end", "jumok"] == 2.7
-    assert found["smallest loss at the end", PLAIN] == 2.2
+    assert found["training-spread/smallest final loss", "jumok"] == 2.1
+    assert found["training-spread/mean final loss", "jumok"] == 2.4333
+    assert found["training-spread/largest final loss", "jumok"] == 2.7
+    assert found["training-spread/smallest final loss", PLAIN] == 2.2
     assert found["largest difference", "jumok, weights off by 10⁻⁶, 2"] == 0.2
     assert found["largest difference", PLAIN] == 0.3
     assert ("largest difference", "jumok") not in found
@@ -38,7 +39,7 @@ def test_the_spread_is_that_of_the_last_losses_of_one_system():
 
 def test_a_single_pair_has_no_spread_and_keeps_the_ids_of_the_tables():
     curves = {(0.0, PLAIN): [5.0, 2.0], (0.0, f"{PLAIN}, weights off by 10⁻⁶"): [5.5, 2.25]}
-    assert [(row.id.removeprefix(f"{AT}, "), row.value) for row in rows_of(curves, "cpu")] == [
+    assert [(row.id.removeprefix(f"{AT}, "), row.value) for row in rows_of(curves, "cuda")] == [
         ("loss at the end", 2.0),
         ("loss at the end", 2.25),
         ("largest difference", 0.5),

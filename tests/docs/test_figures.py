@@ -72,21 +72,12 @@ PREPARATION = [f"{value('scale', f'input/{part}'):.1f}" for part in ("preparing 
 EPOCH, EPOCH_ON_8 = (f"{value('scale', 'per-gpu/one pass over 10⁸ pairs', gpus):.1f}" for gpus in ("1 GPU", "8 GPUs"))
 PAIRS_PER_SECOND = round(value("scale_prepare", "scale-prepare/pairs a second"))
 PAIRS_OF_FIRST = round(value("scale_prepare", "scale-prepare/pairs a second of the first process"))
-PLAIN, NUDGED = "as written", "as written, weights off by 10⁻⁶"
-END, FARTHEST = "loss at the end", "largest difference"
+def spread(system: str) -> list[str]:
+    """The mean of the final losses of a system, the smallest and the largest."""
+    rows = (f"training-spread/{which} final loss" for which in ("mean", "smallest", "largest"))
+    return [f"{value('train_curves_control', row, system):.3g}" for row in rows]
 
 
-def curve(what: str, system: str, *, dropout: float = 0.0, name: str = "train_curves") -> str:
-    return f"{value(name, f'training-curves/dropout {dropout}, {what}', system):.3g}"
-
-
-CURVES = [
-    *(curve(END, system, dropout=0.1) for system in ("jumok", PLAIN)),
-    *(curve(FARTHEST, system, dropout=0.1) for system in ("jumok", f"{PLAIN}, other seed")),
-    *(curve(END, "jumok"), curve(END, PLAIN), curve(FARTHEST, "jumok")),
-    *(curve(FARTHEST, NUDGED, name="claims_rounding"), curve(END, PLAIN, name="claims_rounding")),
-    curve(END, NUDGED, name="claims_rounding"),
-]
 SMALL_GRAPHS = [
     f"{value('graph_attention_cpu', f'graph-cpu/{layer}, 1,000 nodes, 10,000 edges, 4 × 8', system):.1f}"
     for layer in ("GAT", "GATv2")
@@ -204,12 +195,8 @@ FIGURES: list[tuple[str, str, list[str]]] = [
     ),
     (
         "docs/speed.md",
-        "the final loss is {} nats with fused kernels and {} without; the curves differ by up to {}, and another seed "
-        "changes the loss by up to {}. [Without dropout](#training-a-transformer-on-a-gpu), the final losses are {} "
-        "and {}, and the curves differ by up to {} | The cause has not been measured. The only control of rounding ran "
-        "on a CPU, with the same code in both runs and no dropout: weights that differ by 10⁻⁶ at the start separate "
-        "two curves by up to {} nats (final losses {} and {})",
-        CURVES,
+        "The final losses are {} on average with fused kernels, from {} to {}, and {} without them, from {} to {}",
+        [*spread("jumok"), *spread("as written")],
     ),
     (
         "docs/scale.md",
