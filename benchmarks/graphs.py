@@ -52,6 +52,19 @@ CANDIDATES: dict[str, list[str]] = {
     "supervised GAT": ["training.edge_supervision=2"],
     "SuperGAT": ["network.kind=supergat", "training.edge_supervision=2"],
     "SuperGAT, weight 10": ["network.kind=supergat", "training.edge_supervision=10"],
+    "8 passes": ["training.passes=8"],
+    "temperature 0.2": ["training.temperature=0.2"],
+    "consistency 2": ["training.consistency=2"],
+    "slower moving average": ["training.ema=0.99"],
+    "longer": ["training.steps=800", "training.patience=30"],
+    "learning rate 0.01": ["training.learning_rate=0.01"],
+    "16 wide": ["network.width=16"],
+    "64 wide": ["network.width=64"],
+    "6 hops": ["network.hops=[6]"],
+    "teleport 0.1": ["network.teleport=0.1"],
+    "dropout 0.6": ["network.dropout=0.6"],
+    "attention dropout 0.5": ["network.attention_dropout=0.5"],
+    "twice the weight decay": ["network.l2=0.001"],
 }
 """Settings that `search` compares: changes to a recipe that learns from nodes without labels."""
 

@@ -155,11 +155,21 @@ def test_probabilities_are_part_of_json(reverser):
 
 
 def test_attention_maps_are_drawn_for_lines_that_have_one(reverser, tmp_path):
-    well("translate", reverser, "--attention", tmp_path / "maps", stdin="123\n\n1 2\n")
+    done = well("translate", reverser, "--attention", tmp_path / "maps", stdin="123\n\n1 2\n")
+    assert done.err == f"saved 2 attention maps in {tmp_path / 'maps'}\n"
     assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["0001.svg", "0003.svg"]
     drawn = (tmp_path / "maps/0001.svg").read_text(encoding="utf-8")
     assert drawn.startswith("<svg")
     assert re.findall(r">\s*([123]+)\s*<", drawn)[:3] == ["1", "2", "3"]
+
+
+def test_maps_of_an_earlier_run_in_the_same_folder_are_pointed_out(reverser, tmp_path):
+    well("translate", reverser, "--attention", tmp_path, stdin="1\n2\n3\n")
+    again = well("translate", reverser, "--attention", tmp_path, stdin="1\n")
+    assert again.err.splitlines() == [
+        f"saved 1 attention map in {tmp_path}",
+        f"{tmp_path} also holds 2 attention maps of an earlier run, such as 0002.svg",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["html", "json", "png"])

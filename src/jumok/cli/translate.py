@@ -135,18 +135,21 @@ def translate(
         if is_typed(source):
             say("type a text and press Enter; Ctrl-D ends")
         warnings = library.translation_warnings.WarningSummary(say)
-        lines = bars(translations, "translating") if with_bars else translations
+        lines, saved = bars(translations, "translating") if with_bars else translations, 0
         for number, translation in enumerate(lines, start=1):
             if attention is not None and translation.pieces:
-                older_maps -= set(_draw(translation, attention, f"{number:04}", format))
+                paths = _draw(translation, attention, f"{number:04}", format)
+                older_maps -= set(paths)
+                saved += len(paths)
             _print(translation, n_best, json, probabilities)
             if len(translation.pieces) > 1:
                 say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
             warnings.add(number, translation.warnings())
     warnings.summarise()
+    if saved:
+        say(f"saved {_maps(saved)} in {attention}")
     if older_maps:
-        maps = "1 map" if len(older_maps) == 1 else f"{len(older_maps)} maps"
-        say(f"{attention} also holds {maps} of an earlier run, such as {min(older_maps).name}")
+        say(f"{attention} also holds {_maps(len(older_maps))} of an earlier run, such as {min(older_maps).name}")
 
 
 def _models_and_file(arguments: list[str]) -> tuple[list[Path], str | None]:
@@ -174,6 +177,10 @@ def _draw(translation: "jumok.Translation", folder: Path, name: str, format: str
     for path, shown in zip(paths, maps, strict=True):
         library.draw.save(shown, path)
     return paths
+
+
+def _maps(number: int) -> str:
+    return "1 attention map" if number == 1 else f"{number} attention maps"
 
 
 def _saved_maps(folder: Path) -> set[Path]:
