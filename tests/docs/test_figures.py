@@ -72,6 +72,8 @@ PREPARATION = [f"{value('scale', f'input/{part}'):.1f}" for part in ("preparing 
 EPOCH, EPOCH_ON_8 = (f"{value('scale', 'per-gpu/one pass over 10⁸ pairs', gpus):.1f}" for gpus in ("1 GPU", "8 GPUs"))
 PAIRS_PER_SECOND = round(value("scale_prepare", "scale-prepare/pairs a second"))
 PAIRS_OF_FIRST = round(value("scale_prepare", "scale-prepare/pairs a second of the first process"))
+
+
 def spread(system: str) -> list[str]:
     """The mean of the final losses of a system, the smallest and the largest."""
     rows = (f"training-spread/{which} final loss" for which in ("mean", "smallest", "largest"))
