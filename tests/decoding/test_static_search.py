@@ -101,7 +101,7 @@ def late(monkeypatch):
     class Late(module.FinishWatch):
         def after_step(self, sentences):
             self.on_their_way.append((sentences, self.steps.clone()))
-            return module._finished(*self.on_their_way.popleft()) if len(self.on_their_way) > module.LAG else None
+            return module.finished_of(*self.on_their_way.popleft()) if len(self.on_their_way) > module.LAG else None
 
     monkeypatch.setattr(module, "FinishWatch", Late)
 
@@ -375,6 +375,62 @@ def test_batches_are_encoded_one_by_one_and_searched_as_one(monkeypatch, overflo
     rows = computed(monkeypatch)
     assert_same(search_in_precision(model, batches[0], SPECIALS, config, n_best=1, more=batches[1:]), expected)
     assert set(rows) <= {4, 2, 1}
+
+
+def test_only_sentences_without_a_score_in_half_precision_are_searched_again(monkeypatch):
+    model, calls = transformer(), []
+    with torch.no_grad():
+        model.encoder.tokens.embedding.table[9] = 1e6  # infinite in fp16
+    batches = []
+    for length in (7, 4, 5):
+        source = torch.randint(3, 9, (4, length), generator=torch.Generator().manual_seed(length))
+        source[2, 1] = 9 if length < 7 else source[2, 1]
+        batches.append((source, torch.ones_like(source, dtype=torch.bool)))
+
+    def recorded(decoder, encoding, *rest, **options):
+        calls.append((encoding.states.dtype, len(encoding.states)))
+        return beam_search(decoder, encoding, *rest, **options)
+
+    monkeypatch.setattr("jumok.decoding.half_precision_search.beam_search", recorded)
+    single, half = (DecodingConfig(beam=2, max_length=6, precision=precision) for precision in ("float32", "fp16"))
+    expected = search_in_precision(model, batches[0], SPECIALS, single, more=batches[1:])
+    found = search_in_precision(model, batches[0], SPECIALS, half, more=batches[1:])
+    assert calls == [(torch.float32, 12), (torch.float16, 12), (torch.float32, 2)]
+    assert all(found)
+    assert_same([found[6], found[10]], [expected[6], expected[10]])
+
+
+def test_a_search_goes_on_in_its_rows_if_a_smaller_one_cannot_be_recorded(monkeypatch):
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    model, get, refused = transformer(), module.Searches.get, []
+
+    def get_the_first(self, shape, encoding):
+        if shape.sentences < 32:
+            refused.append(shape)
+            raise module.NotRecordedError
+        return get(self, shape, encoding)
+
+    monkeypatch.setattr(module.Searches, "get", get_the_first)
+    assert_same(*both(model, encoded(model, [1, 9, 2, 7, 3, 3, 5, 4] * 4), beam=3, n_best=1, max_length=60))
+    assert len(refused) == 1
+
+
+def test_after_running_out_of_memory_no_search_counts_any_more(monkeypatch):
+    model = transformer()
+    encoding = encoded(model)
+    assert_same(*both(model, encoding, beam=2))
+    searches = searches_of(model.decoder, torch.device("cpu"))
+    (shape,) = searches.by_shape
+    searches.sizes[shape] = 40
+
+    def fail(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(module, "StaticSearch", fail)
+    with pytest.raises(module.NotRecordedError):
+        searches.get(shape._replace(sentences=2 * shape.sentences), encoding)
+    assert not searches.by_shape
+    assert not searches.sizes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="only a GPU records graphs")

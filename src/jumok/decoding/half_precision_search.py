@@ -43,19 +43,36 @@ def search_in_precision(
     searched again in the precision of the weights. `more` are further batches of inputs: without constraints, they wait
     for finished ones to make room.
     """
-    quick = in_precision(model, precision_of(config, model))
+    quick, batches, rows = in_precision(model, precision_of(config, model)), [inputs, *more], len(inputs[0])
 
-    def search_with(model: EncoderDecoder, observe: Observer | None) -> list[list[Hypothesis]]:
-        decoder, batches = model.decoder, [encode(model.encoder, *batch) for batch in (inputs, *more)]
-        encoding, rows = Encoding.joined(batches), len(batches[0].states)
+    def search_with(
+        model: EncoderDecoder, batches: Sequence[Sequence[Tensor]], observe: Observer | None
+    ) -> list[list[Hypothesis]]:
+        decoder, encoding = model.decoder, Encoding.joined([encode(model.encoder, *batch) for batch in batches])
         if constraints is None:
             return beam_search(decoder, encoding, specials, config, observe, n_best=n_best, check=check, rows=rows)
         return constrained_search(decoder, encoding, specials, config, constraints, observe, n_best=n_best, check=check)
 
-    outputs = search_with(quick, observe)
-    if quick is model or all(outputs):
+    outputs = search_with(quick, batches, observe)
+    failed = [number for number, hypotheses in enumerate(outputs) if not hypotheses]
+    if quick is model or not failed:
         return outputs
-    return [first or second for first, second in zip(outputs, search_with(model, None), strict=True)]
+    if constraints is not None:  # which are those of all inputs
+        return [first or again for first, again in zip(outputs, search_with(model, batches, None), strict=True)]
+    for number, hypotheses in zip(failed, search_with(model, _only(batches, failed), None), strict=True):
+        outputs[number] = hypotheses
+    return outputs
+
+
+def _only(batches: Sequence[Sequence[Tensor]], numbers: Sequence[int]) -> list[list[Tensor]]:
+    """Some inputs, counted over all batches; batches without any are left out."""
+    kept, start = [], 0
+    for batch in batches:
+        rows = [number - start for number in numbers if start <= number < start + len(batch[0])]
+        if rows:
+            kept.append([part[rows] for part in batch])
+        start += len(batch[0])
+    return kept
 
 
 def precision_of(config: SearchConfig, model: nn.Module) -> torch.dtype:

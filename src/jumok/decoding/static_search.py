@@ -24,8 +24,8 @@ from jumok.models.encoder_decoder import Decoder, Encoding
 
 LAG = 2
 """Steps that are launched before the host waits to hear which sentences an earlier one finished."""
-REFILLED = 4
-"""Waiting sentences are put into a quarter of the rows at once: fewer mean more copies, more leave rows idle."""
+REFILLED_SHARE = 0.25
+"""Share of the rows into which waiting sentences are put at once: fewer mean more copies, more leave rows idle."""
 SMALLEST = 8
 """Rows below which nothing is gained by dropping finished sentences."""
 MOST_SEARCHES = 24
@@ -157,6 +157,8 @@ class Searches:
 
     refused: bool = False
     """Whether a step could not be recorded; the decoder is then searched step by step."""
+    room: float = float("inf")
+    """Bytes that caches and graphs may take."""
 
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
         self.decoder = cast(Decoder, proxy(decoder))
@@ -179,7 +181,7 @@ class Searches:
         try:
             search = StaticSearch(self.decoder, encoding, shape)
         except torch.OutOfMemoryError as error:
-            self.by_shape.clear()
+            self._forget_all()
             raise NotRecordedError from error
         if on_gpu:
             self._record(search)
@@ -192,7 +194,7 @@ class Searches:
         try:
             search.record(self.pool, self.stream)
         except Exception as error:  # whatever a decoder does that cannot be recorded, it can be run
-            self.by_shape.clear()
+            self._forget_all()
             self.refused = not isinstance(error, torch.OutOfMemoryError)
             warnings.warn(
                 f"the search runs step by step, which is many times slower, because its steps cannot be recorded as a "
@@ -208,7 +210,9 @@ class Searches:
             shape, _ = self.by_shape.popitem(last=False)
             self.sizes.pop(shape, None)
 
-    room: float = float("inf")
+    def _forget_all(self) -> None:
+        self.by_shape.clear()
+        self.sizes.clear()
 
 
 _searches: "WeakKeyDictionary[Decoder, Searches]" = WeakKeyDictionary()
@@ -248,11 +252,13 @@ def static_search(
     cannot record the steps.
     """
     sentences, source = encoding.visible.shape
-    refills = rows is not None and rows < sentences and observe is None
+    steps, most = int(longest.max()) + 1, sentences
+    if rows is not None and rows < sentences and observe is None:
+        steps, most = steps + 1, max(rows, 2)  # finished sentences stay at the last step until they are replaced
     shape = SearchShape(
-        rounded(max(rows, 2) if rows is not None and refills else sentences, least=1),
+        rounded(most, least=1),
         rounded(source, least=16),
-        rounded(int(longest.max()) + 1 + refills, least=32),  # sentences that wait to be replaced stay at the last step
+        rounded(steps, least=32),
         encoding.states.dtype,
         Rules.of(config, specials, n_best),
     )
@@ -279,10 +285,12 @@ class RunningSearch:
     ) -> None:
         self.searches, self.encoding = searches, encoding
         self.limits, self.longest = longest.tolist(), longest.to(encoding.states.device)
-        self.step = self.begun = 0 if shape.rules.specials.first is None else 1  # the beginning writes a first token
-        self.last, self.next = 0, 0
-        self.finished: list[tuple[list[int], History]] = []
-        sentences = self._begin(search := searches.get(shape, encoding))
+        self.taken = self.written = 0 if shape.rules.specials.first is None else 1  # a first token, if there is one
+        self.last, self.next, self.drops = 0, 0, True
+        self.histories: list[tuple[list[int], History]] = []
+        if len(self.limits) > shape.sentences:  # record both before the first step, or neither
+            searches.get(shape._replace(sentences=self._refilled_at_once(shape)), encoding)
+        sentences = self._begin_next(search := searches.get(shape, encoding))
         self.stage, self.watch = Stage(search, sentences), FinishWatch(search.beams)
 
     @property
@@ -294,12 +302,12 @@ class RunningSearch:
         self, observe: Callable[[Survivors], None] | None, check: Callable[[], None] | None
     ) -> list[list[Hypothesis]]:
         """Take all steps, on fewer rows when no sentence waits and some have finished."""
-        if self.begun and observe is not None:
-            observe(_survivors(self.stage, self.begun))
-        while self.step < self.last or self.is_waiting:
+        if self.written and observe is not None:
+            observe(_survivors(self.stage, self.written))
+        while self.taken < self.last or self.is_waiting:
             self.stage.search.step()
-            self.step += 1
-            if observe is not None and len((kept := _survivors(self.stage, self.step)).sentences):
+            self.taken += 1
+            if observe is not None and len((kept := _survivors(self.stage, self.taken)).sentences):
                 observe(kept)
             if check is not None:
                 check()
@@ -308,17 +316,21 @@ class RunningSearch:
         self._read(range(len(self.stage.sentences)))
         return self._outputs()
 
-    def _begin(self, search: StaticSearch) -> list[int]:
+    @staticmethod
+    def _refilled_at_once(shape: SearchShape) -> int:
+        return rounded(int(REFILLED_SHARE * shape.sentences), least=1)
+
+    def _begin_next(self, search: StaticSearch) -> list[int]:
         """Begin a search with the next sentences, as many as it has rows; their numbers."""
         start, end = self.next, min(self.next + search.shape.sentences, len(self.limits))
         search.begin(self.encoding.range(start, end), self.longest[start:end])
-        self.next, self.last = end, max(self.last, self.step + max(self.limits[start:end]) + 1 - self.begun)
+        self.next, self.last = end, max(self.last, self.taken + max(self.limits[start:end]) + 1 - self.written)
         return list(range(start, end))
 
     def _go_on(self, finished: set[int] | None) -> bool:
         """Make use of the rows of sentences that are known to be finished; False if all are."""
         sentences = self.stage.sentences
-        if self.step >= self.last:
+        if self.taken >= self.last:
             finished = set(sentences)
         if finished is None:
             return True
@@ -333,13 +345,13 @@ class RunningSearch:
     def _refill(self, free: list[int]) -> None:
         """Put waiting sentences into free rows, if they are enough."""
         search, sentences = self.stage
-        size = rounded(search.shape.sentences // REFILLED, least=1)
+        size = self._refilled_at_once(search.shape)
         while self.is_waiting and len(free) >= size:
-            begun = self.searches.get(search.shape._replace(sentences=size), self.encoding)
-            numbers = self._begin(begun)
+            smaller = self.searches.get(search.shape._replace(sentences=size), self.encoding)
+            numbers = self._begin_next(smaller)
             rows, free = free[: len(numbers)], free[len(numbers) :]
             self._read(rows)
-            search.put(begun, self._on_device(rows))
+            search.put(smaller, self._on_device(rows))
             now_in = dict(zip(rows, numbers, strict=True))
             sentences = [now_in.get(row, sentence) for row, sentence in enumerate(sentences)]
             self.stage = Stage(search, sentences)
@@ -348,11 +360,15 @@ class RunningSearch:
         """Continue these rows in a smaller search, if half of the rows suffice; its further rows repeat one of them."""
         search, sentences = self.stage
         size = rounded(len(rows), least=1)
-        if search.shape.sentences <= SMALLEST or 2 * size > search.shape.sentences:
+        if not self.drops or search.shape.sentences <= SMALLEST or 2 * size > search.shape.sentences:
+            return
+        try:
+            smaller = self.searches.get(search.shape._replace(sentences=size), self.encoding)
+        except NotRecordedError:  # the search goes on as it is
+            self.drops = False
             return
         kept = set(rows)
         self._read([row for row in range(len(sentences)) if row not in kept])
-        smaller = self.searches.get(search.shape._replace(sentences=size), self.encoding)
         smaller.take(search, self._on_device(rows + rows[-1:] * (size - len(rows))))
         self.stage, self.watch = Stage(smaller, [sentences[row] for row in rows]), FinishWatch(smaller.beams)
 
@@ -360,7 +376,7 @@ class RunningSearch:
         """Copy what the steps of these rows kept, on the device; the host reads it when all sentences are finished."""
         search, sentences = self.stage
         history = search.beams.history(self._on_device(rows), steps=max(self.limits) + 1)
-        self.finished.append(([sentences[row] for row in rows], history))
+        self.histories.append(([sentences[row] for row in rows], history))
 
     def _on_device(self, rows: Sequence[int]) -> Int[Tensor, " row"]:
         """Numbers of rows, copied without waiting for the device."""
@@ -368,7 +384,7 @@ class RunningSearch:
         return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers
 
     def _outputs(self) -> list[list[Hypothesis]]:
-        groups, histories = zip(*self.finished, strict=True)
+        groups, histories = zip(*self.histories, strict=True)
         search, numbers = self.stage.search, [number for group in groups for number in group]
         outputs = outputs_of(History.joined(histories), search.shape.rules, search.beams.divisors)
         by_number = dict(zip(numbers, outputs, strict=True))
@@ -397,7 +413,7 @@ class FinishWatch:
     def after_step(self, sentences: list[int]) -> set[int] | None:
         """Those known to be finished of the sentences now in the rows, and of earlier ones; None if it is not known."""
         if self.steps.device.type != "cuda":
-            return _finished(sentences, self.steps)
+            return finished_of(sentences, self.steps)
         copied = torch.empty(self.steps.shape, dtype=self.steps.dtype, pin_memory=True)
         copied.copy_(self.steps, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -407,9 +423,9 @@ class FinishWatch:
             return None
         sentences, copied, event = self.on_their_way.popleft()
         event.synchronize()
-        return _finished(sentences, copied)
+        return finished_of(sentences, copied)
 
 
-def _finished(sentences: list[int], steps: Int[Tensor, " row"]) -> set[int]:
+def finished_of(sentences: list[int], steps: Int[Tensor, " row"]) -> set[int]:
     """Those of the sentences in the first rows that took a known number of steps."""
     return {sentence for sentence, taken in zip(sentences, steps.tolist(), strict=False) if taken}

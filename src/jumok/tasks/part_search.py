@@ -195,23 +195,21 @@ class PartSearch:
         check: CheckCancelled | None,
         rows: int | None = None,
     ) -> list[list[Hypothesis]]:
-        model, most = self.model, rows or len(parts)
-        (source, visible), *more = (
-            [tensor.to(self._device) for tensor in pad([part.ids for part in parts[start : start + most]])]
-            for start in range(0, len(parts), most)
-        )
+        model = self.model
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
         constraints = self.required.constraints(parts, config, self._device)
         is_ours = watch_steps is not None or constraints is not None
         short = self.engines.recurrent(config, [part.ids for part in parts], watched=is_ours)
         if short is not None:
             decoder, kept = short
-            encoding = model.encoder(source, visible)
+            encoding = model.encoder(*self._padded(parts))
             results = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
             return results if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in results]
+        most = rows or len(parts)
+        first, *more = (self._padded(parts[start : start + most]) for start in range(0, len(parts), most))
         return search_in_precision(
             model,
-            (source, visible),
+            first,
             self._specials,
             config,
             n_best=wanted,
@@ -220,6 +218,10 @@ class PartSearch:
             constraints=constraints,
             more=more,
         )
+
+    def _padded(self, parts: Sequence[SourcePart]) -> list[torch.Tensor]:
+        """Their tokens, and which are not padding."""
+        return [tensor.to(self._device) for tensor in pad([part.ids for part in parts])]
 
 
 def part_batches(parts: Sequence[SourcePart], beam: int, *, tokens: int) -> Iterator[list[int]]:
@@ -248,16 +250,18 @@ def _alike(
 def joined_batches(parts: Sequence[SourcePart], batches: Iterator[list[int]]) -> Iterator[tuple[list[int], int]]:
     """Batches of parts, the longest first, joined while they fit into each other's rows; as many rows as their mean.
 
-    A row has room for the longest part, so all need about twice the memory of a batch at most.
+    A row has room for the longest part, and a search rounds its rows up, so that all need two or three times the memory
+    of a batch.
     """
-    group: list[list[int]] = []
+    groups: list[list[list[int]]] = []
     for batch in batches:
-        if group and not _fits(parts[group[0][0]], parts[batch[0]], len(group)):
-            yield list(chain(*group)), ceil(sum(map(len, group)) / len(group))
-            group = []
-        group.append(batch)
-    if group:
-        yield list(chain(*group)), ceil(sum(map(len, group)) / len(group))
+        if groups and _fits(parts[groups[-1][0][0]], parts[batch[0]], len(groups[-1])):
+            groups[-1].append(batch)
+        else:
+            groups.append([batch])
+    for group in groups:
+        joined = list(chain(*group))
+        yield joined, ceil(len(joined) / len(group))
 
 
 def _fits(longest: SourcePart, part: SourcePart, count: int) -> bool:
