@@ -10,6 +10,8 @@ SHAPES := --jaxtyping-packages=jumok,support.checked
 WORKERS ?= auto
 # Some tests take a minute and most of them milliseconds: a worker that has finished takes over what others still have.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# Every worker and every program that a test starts would compile all files of jumok anew where Python may not keep them.
+export PYTHONDONTWRITEBYTECODE :=
 # pip shows its progress in a terminal and is quiet in a log file.
 QUIET := $(shell test -t 2 || echo --quiet)
 
