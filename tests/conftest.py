@@ -27,7 +27,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # What is imported while tests are collected lives to the end: looking through it for garbage costs seconds per worker.
 gc.disable()
 
-SLOW_FIXTURES = {"reverser", "transformer", "opus", "original", "keras", "alone", "pair"}
+SLOW_FIXTURES = {"reverser", "transformer", "captioner", "opus", "original", "keras", "alone", "pair"}
 """Models that take seconds to train, a library that takes seconds to import, and runs of several processes."""
 
 
