@@ -76,9 +76,13 @@ def fixtures_by_parameter(item):
     return [value for value in parameters.values() if isinstance(value, str)]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    support.begin_test(check=item.path.parent.name != "bad_input")  # where our own messages are what is tested
+
+
 @pytest.fixture(autouse=True)
 def seeded():
-    support.begin_test()
     torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a stack for each absent device: a millisecond
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(0)

@@ -24,13 +24,13 @@ checked = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=jaxtyp
 whole = jaxtyping.jaxtyped
 CHECKS = 50
 """How many calls of a function are checked in a test."""
-current_test = object()
+current_test, checks = object(), 0  # while tests are collected
 
 
-def begin_test():
-    """Check every function again."""
-    global current_test
-    current_test = object()
+def begin_test(*, check=True):
+    """Check every function again, or none."""
+    global current_test, checks
+    current_test, checks = object(), CHECKS if check else 0
 
 
 def jaxtyped(*, typechecker):
@@ -43,7 +43,13 @@ def jaxtyped(*, typechecker):
                 decorated.__init__ = decorate(init)
             return decorated
         if isgeneratorfunction(decorated):  # beartype checks it when it runs
-            return whole(decorated, typechecker=typechecker)
+            generator = whole(decorated, typechecker=typechecker)
+
+            @functools.wraps(decorated)
+            def begin(*arguments, **named):
+                return (generator if checks else decorated)(*arguments, **named)
+
+            return begin
         if not decorated.__annotations__:
             return decorated
         if iscoroutinefunction(decorated) or isasyncgenfunction(decorated):
@@ -55,7 +61,7 @@ def jaxtyped(*, typechecker):
         def call(*arguments, **named):
             nonlocal function, has_shapes, test, checks_left
             if test is not current_test:
-                test, checks_left = current_test, CHECKS
+                test, checks_left = current_test, checks
             if not checks_left:
                 return decorated(*arguments, **named)
             checks_left -= 1
