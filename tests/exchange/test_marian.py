@@ -138,7 +138,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Original:
-    return make_original(tmp_path_factory.mktemp("marian") / "model", **VARIANTS[request.param])
+    variant = VARIANTS[request.param]
+    if not variant:
+        return request.getfixturevalue("opus")
+    return make_original(tmp_path_factory.mktemp("marian") / "model", **variant)
 
 
 @pytest.fixture(scope="module")
