@@ -5,11 +5,13 @@ BIN := .venv/bin
 READY := .venv/.ready
 TEST_READY := .venv/.ready-test
 INSTALL = $(BIN)/pip install --disable-pip-version-check $(QUIET) --constraint constraints.txt --editable
-# `make test` runs with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
+# `make test` runs with the shapes in every signature checked, but for tests/bad_input, which looks at our own messages instead.
 SHAPES := --jaxtyping-packages=jumok,support.checked
 WORKERS ?= auto
 # Some tests take a minute and most of them milliseconds: a worker that has finished takes over what others still have.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# Every worker and every program that a test starts would compile all files of jumok anew where Python may not keep them.
+export PYTHONDONTWRITEBYTECODE :=
 # pip shows its progress in a terminal and is quiet in a log file.
 QUIET := $(shell test -t 2 || echo --quiet)
 
@@ -17,8 +19,7 @@ QUIET := $(shell test -t 2 || echo --quiet)
 
 # Everything but what is slow by nature.
 test: check
-	$(PYTEST) -m "not long" tests --ignore tests/bad_input $(SHAPES)
-	$(PYTEST) -m "not long" tests/bad_input
+	$(PYTEST) -m "not long" tests $(SHAPES)
 
 # A minute, for use while working: the first example of every test that is not slow.
 test-fast: $(TEST_READY)

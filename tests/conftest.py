@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 import torch
 
+import support
 from support.browser import chromium
 from support.shared import shared
 
@@ -26,8 +27,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # What is imported while tests are collected lives to the end: looking through it for garbage costs seconds per worker.
 gc.disable()
 
-SLOW_FIXTURES = {"reverser", "transformer", "alone", "pair"}
-"""Models that take seconds to train, and runs of several processes."""
+SLOW_FIXTURES = {"reverser", "transformer", "captioner", "opus", "original", "keras", "alone", "pair"}
+"""Models that take seconds to train, a library that takes seconds to import, and runs of several processes."""
 
 
 def pytest_addoption(parser):
@@ -62,21 +63,42 @@ def keep_first_examples(config, items):
     for item in items:
         name = item.nodeid.partition("[")[0]
         slow = any(item.get_closest_marker(marker) for marker in ("slow", "long"))
-        slow = slow or not SLOW_FIXTURES.isdisjoint(item.fixturenames)
+        slow = slow or not SLOW_FIXTURES.isdisjoint([*item.fixturenames, *fixtures_by_parameter(item)])
         (dropped if slow or name in seen else kept).append(item)
         seen.add(name)
     config.hook.pytest_deselected(items=dropped)
     items[:] = kept
 
 
+def fixtures_by_parameter(item):
+    """The texts among a test's parameters: fixtures such as `translator` take names of others."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return [value for value in parameters.values() if isinstance(value, str)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    support.begin_test(check=item.path.parent.name != "bad_input")  # where our own messages are what is tested
+
+
 @pytest.fixture(autouse=True)
 def seeded():
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a stack for each absent device: a millisecond
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)
 
 
 @pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
 def device(request):
     return torch.device(request.param)
+
+
+@pytest.fixture(scope="session")
+def keras():
+    """Keras, which takes seconds to import."""
+    import keras
+
+    return keras
 
 
 @pytest.fixture

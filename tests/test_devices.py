@@ -67,6 +67,7 @@ def test_bfloat16_attention_runs_on_this_machine(first):
     assert ran.stdout.strip() == "True", ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
 def test_memory_that_a_step_frees_is_kept_for_the_next():
     program = """

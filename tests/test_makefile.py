@@ -70,7 +70,7 @@ def test_at_a_terminal_pip_shows_its_progress(folder):
 def test_the_demo_installs_no_test_packages_and_the_tests_add_them(folder):
     install, demo = commands(folder, "demo")
     assert (extras(install), demo) == ("[plot,sklearn]", "jumok demo")
-    install, *_, tests, _ = commands(folder, "test")
+    install, *_, tests = commands(folder, "test")
     assert extras(install) == "[test]"
     assert tests.startswith("pytest")
 

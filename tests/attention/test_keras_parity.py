@@ -1,6 +1,5 @@
 """Held against keras.layers.Attention and AdditiveAttention (Keras on PyTorch): values, scores and gradients."""
 
-import keras
 import pytest
 import torch
 
@@ -28,14 +27,14 @@ KEYS = {"everything": None, "lengths": torch.arange(5) < torch.tensor([[3], [5]]
 
 
 @pytest.mark.parametrize("shown", VISIBLE)
-def test_dot_attention(shown):
+def test_dot_attention(shown, keras):
     given = inputs()
     found = values_and_gradients(lambda q, k, v: attend(q, k, v, score=dot(), visible=VISIBLE[shown]).values, given)
     wanted = values_and_gradients(keras_values(built(keras.layers.Attention()), KEYS[shown]), given)
     assert_all_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_dot_attention_with_a_scale_and_a_causal_mask():
+def test_dot_attention_with_a_scale_and_a_causal_mask(keras):
     given = inputs()
     layer = built(keras.layers.Attention(use_scale=True))
     layer.scale.assign(0.7)
@@ -44,7 +43,7 @@ def test_dot_attention_with_a_scale_and_a_causal_mask():
     assert_all_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_concat_mode_is_the_concat_score_with_one_vector():
+def test_concat_mode_is_the_concat_score_with_one_vector(keras):
     given = inputs()
     layer = built(keras.layers.Attention(score_mode="concat"))
     layer.concat_score_weight.assign(0.6)
@@ -55,7 +54,7 @@ def test_concat_mode_is_the_concat_score_with_one_vector():
 
 @pytest.mark.parametrize("shown", VISIBLE)
 @pytest.mark.parametrize("backend", ["direct", "blocked"], indirect=True)
-def test_additive_attention_with_its_scale(shown, backend):
+def test_additive_attention_with_its_scale(shown, backend, keras):
     given, scale = inputs(), torch.randn(3)
     layer = built(keras.layers.AdditiveAttention())
     layer.scale.assign(scale)
@@ -66,7 +65,7 @@ def test_additive_attention_with_its_scale(shown, backend):
     assert_all_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_the_gradient_of_additive_attentions_vector():
+def test_the_gradient_of_additive_attentions_vector(keras):
     query, key, value = inputs()
     scale = torch.randn(3, requires_grad=True)
     layer = built(keras.layers.AdditiveAttention())
@@ -76,7 +75,7 @@ def test_the_gradient_of_additive_attentions_vector():
     torch.testing.assert_close(scale.grad, layer.scale.value.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_attention_scores_are_our_weights():
+def test_attention_scores_are_our_weights(keras):
     query, key, value = inputs()
     _, theirs = keras.layers.Attention()([query, value, key], return_attention_scores=True)
     torch.testing.assert_close(attend(query, key, value, score="dot").weights(), theirs)

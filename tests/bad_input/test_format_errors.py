@@ -276,6 +276,7 @@ def test_words_and_weights_of_a_map_that_are_none_are_refused():
         AttentionMap.from_json(shown.replace('"a"', '"\\ud800"'))
 
 
+@pytest.mark.slow
 def test_a_bit_flipped_anywhere_in_arrays_never_shows_what_its_library_raises(tmp_path):
     file = BytesIO()
     np.savez_compressed(file, **SPARSE)

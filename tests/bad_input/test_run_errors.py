@@ -55,6 +55,7 @@ def test_a_run_resumed_with_changed_text_harms_nothing_and_newer_copies_are_used
     names(well(*resumed).err, "step 2")
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_before_its_first_checkpoint_is_not_in_the_way(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("jumok.training.checkpoint._write", full)

@@ -29,6 +29,7 @@ def test_unknown_scores_are_refused():
         check_scores(["blue"])
 
 
+@pytest.mark.slow
 def test_a_line_of_600_kb_is_scored_without_ter_which_is_said(tmp_path):
     output, reference = write(tmp_path / "out", 100_000 * "word1 " + "\n"), write(tmp_path / "ref", "word1\n")
     done = well("evaluate", "--output", output, "--reference", reference, "--json")

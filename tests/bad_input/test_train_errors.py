@@ -173,6 +173,7 @@ def test_the_arrays_of_a_graph_are_not_overwritten_by_those_that_are_learned_fro
     assert contents(Path("data")) == before
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_the_users_own_is_not_overwritten_and_one_of_a_stopped_run_is():
     recipe = write_recipe(two_files(b"a b\nb a\n" * 20, b"b a\na b\n" * 20))
     Path("run/data").mkdir(parents=True)

@@ -66,9 +66,10 @@ def test_a_length_penalty_that_no_score_survives_is_blamed_not_the_weights(rever
 
 
 def test_maps_of_an_earlier_run_are_told_from_those_of_this_one(reverser):
-    assert well("translate", reverser, "--attention", "maps", stdin="12\n34\n56\n").err == ""
-    names(well("translate", reverser, "--attention", "maps", stdin="12\n").err, "maps", "2", "0002.svg")
-    assert well("translate", reverser, "--attention", "maps", stdin="12\n34\n56\n").err == ""
+    command = ("translate", reverser, "--attention", "maps")
+    assert well(*command, stdin="12\n34\n56\n").err == "saved 3 attention maps in maps\n"
+    names(well(*command, stdin="12\n").err, "maps", "2", "0002.svg")
+    assert well(*command, stdin="12\n34\n56\n").err == "saved 3 attention maps in maps\n"
 
 
 def test_text_to_translate_that_is_not_text_is_located(reverser):

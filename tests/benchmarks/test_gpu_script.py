@@ -48,6 +48,7 @@ def test_a_part_that_fails_or_takes_too_long_is_reported(part, program, limit, e
     assert run(part(program), limit).ended == ended
 
 
+@pytest.mark.slow
 def test_a_part_that_is_cut_short_keeps_what_it_wrote(part):
     assert run(part(WRITES + "while True: pass"), 2).written
 

@@ -15,12 +15,9 @@ from support.commands import jumok as command
 TEXTS = ["123", "45", "", "123", "6", "9876", "55"]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("back")
-    recipe = write(folder / "reverse.toml", RECIPE)
-    well("train", recipe, "--out", folder / "model", "--device", "cpu")
-    return folder / "model"
+@pytest.fixture
+def model(reverser: Path) -> Path:
+    return reverser
 
 
 @pytest.fixture

@@ -39,11 +39,13 @@ def test_every_kernel_is_measured_and_beats_the_plain_mean(shown):
     assert max(errors["boxcar"], errors["gaussian"]) < errors["plain"] / 3
 
 
+@pytest.mark.slow
 def test_the_database_answers_exact_and_missing_keys(shown):
     for answer in ("Li → Mu", "Lipson → Zachary", "Smol → Alex", "허 → Rachel"):
         assert answer in shown[0].stdout
 
 
+@pytest.mark.slow
 def test_pictures_are_written_and_where_is_said_on_standard_error(shown):
     result, folder = shown
     for name in ("kernels.png", "bandwidths.png"):

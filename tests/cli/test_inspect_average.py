@@ -86,6 +86,7 @@ def test_the_average_of_checkpoints_is_their_mean_and_translates(reverser, tmp_p
     assert well("translate", tmp_path / "mean", stdin="12\n").out.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_average_keeps_the_joined_shortlists_of_its_models_if_all_have_one(tmp_path):
     models = [shutil.copytree(BUNDLED, tmp_path / name) for name in ("one", "other")]
     for first, model in zip((10, 50), models, strict=True):

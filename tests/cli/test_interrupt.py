@@ -68,6 +68,7 @@ def endless(folder):
     return ["train", recipe, "--out", folder / "run", "--device=cpu", *(f"--set={change}" for change in changes)]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_program_is_loaded_is_one_line():
     """Wherever the import of the program is, from its first line on; Python's own start comes before that."""
     program = (

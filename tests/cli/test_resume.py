@@ -1,5 +1,6 @@
 """`jumok train --resume`: the same text is known again wherever it is, and other text is refused."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -18,18 +19,33 @@ LINES = [f"{number} {number + 1}\n" for number in range(60)]
 MORE = "--set=training.steps=4"
 
 
-@pytest.fixture
-def command(tmp_path, monkeypatch):
-    """The command that made a run of two steps in `run`, where we are; what it read is train.a and train.b."""
-    monkeypatch.chdir(tmp_path)
+COMMAND = ["train", "r.toml", "--device", "cpu", "--out", "run"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a run of two steps in `run`, and a copy of it; what it read is train.a and train.b."""
+    folder, copy = (tmp_path_factory.mktemp(name) / "files" for name in ("work", "copy"))
+    folder.mkdir()
     for name in ("train.a", "train.b"):
-        write(tmp_path / name, "".join(LINES))
+        write(folder / name, "".join(LINES))
     data = '[data]\nsource = "train.a"\ntarget = "train.b"\n[tokenizer]\nkind = "char"\n'
     training = "[training]\nsteps = 2\nvalidate_every = 1\nwarmup = 1\nlog_every = 1\n[decoding]\nbeam = 1\n"
-    recipe = write(tmp_path / "r.toml", data + SMALL + training)
-    command = ["train", recipe, "--device", "cpu", "--out", "run"]
-    well(*command)
-    return command
+    write(folder / "r.toml", data + SMALL + training)
+    with contextlib.chdir(folder):
+        well(*COMMAND)
+    shutil.copytree(folder, copy)
+    return folder, copy
+
+
+@pytest.fixture
+def command(trained, monkeypatch):
+    """The command that made a run of two steps in `run`, where we are: in the same folder, as it was after that."""
+    folder, copy = trained
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    monkeypatch.chdir(folder)
+    return COMMAND
 
 
 def resumed(command, *options):

@@ -64,6 +64,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(prefix, terms):
         assert [h.score for h in hypotheses[:10]] == pytest.approx([score for score, _ in best])
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.lists(st.sampled_from(TERMS), min_size=1, max_size=4, unique=True), st.integers(1, 6))
 def test_every_output_contains_its_terms(name, terms, beam):
     (hypotheses,) = search([name], [("", terms)], beam=beam, max_length=24)
@@ -86,6 +87,7 @@ def test_a_sentence_without_constraints_finds_what_beam_search_finds(name, beam)
     assert search([name, 1], [("", []), ("a", ["ab"])], beam=beam, max_length=10)[0] == plain
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from(TERMS)), min_size=1, max_size=5), st.integers(1, 4))
 def test_neighbours_in_the_batch_never_change_an_output(lines, beam):
     names, wanted = [name for name, _ in lines], [("", [term]) for _, term in lines]

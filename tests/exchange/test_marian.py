@@ -138,7 +138,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Original:
-    return make_original(tmp_path_factory.mktemp("marian") / "model", **VARIANTS[request.param])
+    variant = VARIANTS[request.param]
+    if not variant:
+        return request.getfixturevalue("opus")
+    return make_original(tmp_path_factory.mktemp("marian") / "model", **variant)
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +223,7 @@ def test_a_tag_that_the_model_does_not_have_is_a_warning(opus: Original, tmp_pat
     assert "no tag >>xyz<<" in well("look", out, ">>xyz<< two men", "--json").err
 
 
+@pytest.mark.slow
 def test_a_model_of_several_target_languages_asks_for_one(tmp_path: Path) -> None:
     original, out = make_original(tmp_path / "model", tags=(">>fra<<",)), tmp_path / "imported"
     assert well("import", original.folder, "--out", out).err.endswith(f"jumok translate {out} --to deu\n")

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 from torch import nn
-from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
 
 from jumok.data.subwords import BOS, EOS, PAD
 from jumok.decoding import DecodingConfig, Specials, beam_search
@@ -86,8 +86,8 @@ def test_the_centre_of_a_region_is_the_middle_of_the_pixels_that_it_sees(config,
 @pytest.mark.parametrize("layout", ["resnet18", "resnet50"])
 def test_a_file_in_torchvisions_format_gives_the_grid_of_transformers(tmp_path, layout):
     basic = layout == "resnet18"
-    theirs = ResNetModel(
-        ResNetConfig(
+    theirs = transformers.ResNetModel(
+        transformers.ResNetConfig(
             depths=[2, 2, 2, 2] if basic else [3, 4, 6, 3],
             hidden_sizes=[64, 128, 256, 512] if basic else [256, 512, 1024, 2048],
             layer_type="basic" if basic else "bottleneck",
@@ -106,11 +106,11 @@ def test_a_file_in_torchvisions_format_gives_the_grid_of_transformers(tmp_path, 
 
 
 def test_patches_go_through_the_layers_of_transformers_vit():
-    config = ViTConfig(
+    config = transformers.ViTConfig(
         hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=8
     )
     config.layer_norm_eps = 1e-5
-    theirs = ViTModel(config, add_pooling_layer=False).eval()
+    theirs = transformers.ViTModel(config, add_pooling_layer=False).eval()
     for weight in theirs.parameters():
         nn.init.normal_(weight, std=0.3)
     ours = PatchEncoder(PatchEncoderConfig(patch=8, layers=2, heads=2, width=24, hidden=32), side=32).eval()

@@ -1,6 +1,5 @@
 """Bahdanau's layer against keras and against the equation."""
 
-import keras
 import torch
 
 from jumok.attention import from_lengths
@@ -20,7 +19,7 @@ def test_it_is_the_equation_of_the_paper():
             torch.testing.assert_close(out.values[batch, step], context)
 
 
-def test_values_and_gradients_equal_keras_additive_attention():
+def test_values_and_gradients_equal_keras_additive_attention(keras):
     torch.manual_seed(1)
     layer = AdditiveAttention(query_width=6, key_width=4, hidden=5)
     s, h = torch.randn(2, 3, 6, requires_grad=True), torch.randn(2, 7, 4, requires_grad=True)

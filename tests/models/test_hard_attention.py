@@ -125,6 +125,7 @@ def test_a_beam_that_is_reordered_and_loses_sentences_equals_each_hypothesis_on_
     check_beam(decoder(**settings), encoding(), range(VOCABULARY))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"copy": True}, {"order": 0}], ids=["order 1", "order 0"])
 def test_gradients_are_right(settings):
     model, source, target = decoder(**settings), encoding(), words()

@@ -120,6 +120,7 @@ def test_it_trains_and_beam_search_finds_the_reversals(trained):
     assert right >= 18
 
 
+@pytest.mark.slow
 def test_guided_alignment_teaches_it_to_align(trained):
     model, tokenizers = trained
     head = guided_head(model, CONFIG.guide)

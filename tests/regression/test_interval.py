@@ -25,6 +25,7 @@ def test_the_interval_holds_the_smoothed_mean_as_often_as_it_says(kernel, bandwi
         assert np.mean((low <= smoothed) & (smoothed <= high)) == pytest.approx(level, abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "bandwidth"), [("gaussian", 0.1), ("boxcar", 0.3)])
 def test_of_many_points_a_few_near_the_queries_tell_of_the_noise(kernel, bandwidth, monkeypatch):
     random, asked = np.random.default_rng(0), []

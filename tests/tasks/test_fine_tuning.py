@@ -174,6 +174,7 @@ def test_fine_tuning_on_short_texts_does_not_lower_the_longest_source(tmp_path: 
     assert chosen.model.longest == 9
 
 
+@pytest.mark.slow
 def test_decoding_settings_of_the_model_to_start_from_are_kept_unless_the_recipe_has_its_own(tmp_path: Path) -> None:
     first = jumok.train(
         recipe(tmp_path) | {"decoding": {"beam": 3, "max_length": 40}}, out=tmp_path / "one", device="cpu"

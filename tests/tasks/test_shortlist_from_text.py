@@ -86,6 +86,7 @@ def test_a_sentence_that_is_not_covered_is_translated_with_all_words(folder):
     assert second.text == plain[1].text
 
 
+@pytest.mark.slow
 def test_recurrent_models_consider_all_words_for_a_batch_that_is_not_covered(folder):
     tokenizers = jumok.load(device="cpu").trained.tokenizers
     side = {"kind": "rnn", "width": 8, "embedding": 8}

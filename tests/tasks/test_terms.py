@@ -1,6 +1,7 @@
 """Translations begin with the prefix and contain the terms that are asked for; others stay as they were."""
 
 import copy
+import functools
 import pickle
 
 import pytest
@@ -11,11 +12,22 @@ from jumok.data.terms import occurs
 from jumok.errors import ArgumentError
 from jumok.tasks import TRANSLATION, make_recipe
 from jumok.tasks.translator import TrainedTranslator, Translator
+from support.combinations import in_pairs
 
 TEXTS = ["Friday, December 23, 1988", "3 kilometers", "", "three hours and 12 minutes", "France, Korea, and Japan"]
-SIDES = [
-    {"kind": "transformer", "width": 16, "heads": 2, "hidden": 16, "layers": 2},
-    {"kind": "rnn", "width": 16, "embedding": 16},
+SIDES = {
+    "transformer": {"kind": "transformer", "width": 16, "heads": 2, "hidden": 16, "layers": 2},
+    "rnn": {"kind": "rnn", "width": 16, "embedding": 16},
+}
+TRANSLATORS = ["bundled", *SIDES]
+SETTINGS = [{}, {"beam": 1}, {"beam": 3, "length_penalty": 0.0}, {"samples": 1}, {"no_repeat": 3}]
+PREFIXES = ["1", "1988년 12", "금", "Friday 오", "(목"]
+TERMS = [
+    {"december": "December"},
+    {"Friday": "금요일 오후", "1988": "1988"},
+    {"hours": "km", "minutes": "min", "Friday": "Fri", "korea": "Japan"},
+    {"France, Korea": "Japan 및 Korea", "Japan": "Korea"},
+    {"kilometers": "(금)"},
 ]
 
 
@@ -24,13 +36,25 @@ def bundled() -> Translator:
     return jumok.load(device="cpu")
 
 
-@pytest.fixture(scope="module", params=SIDES, ids=lambda side: side["kind"])
-def untrained(request) -> Translator:
+@functools.cache
+def untrained_translator(kind) -> Translator:
     """A model that has learned nothing, so that no term is likely."""
+    side = SIDES[kind]
     tokenizers = jumok.load(device="cpu").trained.tokenizers
-    recipe = make_recipe({"data": {"corpus": "cldr"}, "encoder": request.param, "decoder": request.param})
+    recipe = make_recipe({"data": {"corpus": "cldr"}, "encoder": side, "decoder": side})
     torch.manual_seed(0)
     return Translator(TrainedTranslator(TRANSLATION.build(recipe, tokenizers).eval(), recipe, tokenizers))
+
+
+@pytest.fixture(scope="module")
+def translator(request, bundled) -> Translator:
+    return bundled if request.param == "bundled" else untrained_translator(request.param)
+
+
+@functools.cache
+def plain_translations(translator, **settings):
+    """What a translator writes when no terms are asked for."""
+    return translator.translate(TEXTS, **settings)
 
 
 def texts_of(found):
@@ -38,14 +62,12 @@ def texts_of(found):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"beam": 1}, {"beam": 3, "length_penalty": 0.0}, {"samples": 1}, {"no_repeat": 3}]
+    ("translator", "prefix", "settings"), in_pairs(TRANSLATORS, PREFIXES, SETTINGS), indirect=["translator"]
 )
-@pytest.mark.parametrize("prefix", ["1", "1988년 12", "금", "Friday 오", "(목"])
-def test_every_translation_begins_with_the_prefix(bundled, untrained, prefix, settings):
-    for translator in (bundled, untrained):
-        found = texts_of(translator.translate(TEXTS, prefix=prefix, **settings))
-        assert [text.startswith(prefix) for text in found] == [True, True, False, True, True]
-        assert found[2] == ""
+def test_every_translation_begins_with_the_prefix(translator, prefix, settings):
+    found = texts_of(translator.translate(TEXTS, prefix=prefix, **settings))
+    assert [text.startswith(prefix) for text in found] == [True, True, False, True, True]
+    assert found[2] == ""
 
 
 def test_alternatives_come_after_the_prefix(bundled):
@@ -78,25 +100,18 @@ def test_every_text_may_have_its_own_prefix(bundled):
 
 
 @pytest.mark.parametrize(
-    "terms",
-    [
-        {"december": "December"},
-        {"Friday": "금요일 오후", "1988": "1988"},
-        {"hours": "km", "minutes": "min", "Friday": "Fri", "korea": "Japan"},
-        {"France, Korea": "Japan 및 Korea", "Japan": "Korea"},
-        {"kilometers": "(금)"},
-    ],
+    ("translator", "terms", "settings"),
+    in_pairs(TRANSLATORS, TERMS, [{}, {"beam": 1}, {"beam": 2, "n_best": 2}, {"mbr": True}]),
+    indirect=["translator"],
 )
-@pytest.mark.parametrize("settings", [{}, {"beam": 1}, {"beam": 2, "n_best": 2}, {"mbr": True}])
-def test_every_required_term_is_written_and_other_texts_stay_as_they_were(bundled, untrained, terms, settings):
-    for translator in (bundled, untrained):
-        plain = translator.translate(TEXTS, **settings)
-        for before, after in zip(plain, translator.translate(TEXTS, terms=terms, **settings), strict=True):
-            required = [target for term, target in terms.items() if occurs(term.lower(), after.source.lower())]
-            for each in after.n_best or (after,):
-                assert [target for target in required if not occurs(target, each.text)] == []
-            if not required:
-                assert (after.text, after.score) == (before.text, pytest.approx(before.score, abs=1e-6))
+def test_every_required_term_is_written_and_other_texts_stay_as_they_were(translator, terms, settings):
+    plain = plain_translations(translator, **settings)
+    for before, after in zip(plain, translator.translate(TEXTS, terms=terms, **settings), strict=True):
+        required = [target for term, target in terms.items() if occurs(term.lower(), after.source.lower())]
+        for each in after.n_best or (after,):
+            assert [target for target in required if not occurs(target, each.text)] == []
+        if not required:
+            assert (after.text, after.score) == (before.text, pytest.approx(before.score, abs=1e-6))
 
 
 def test_a_term_that_the_model_writes_anyway_changes_nothing(bundled):
@@ -105,10 +120,11 @@ def test_a_term_that_the_model_writes_anyway_changes_nothing(bundled):
     assert (found.text, found.score) == (plain.text, pytest.approx(plain.score, abs=1e-5))
 
 
-def test_prefix_and_terms_work_together_and_in_ensembles(bundled, untrained):
+@pytest.mark.parametrize("kind", SIDES)
+def test_prefix_and_terms_work_together_and_in_ensembles(bundled, kind):
     from jumok.models.ensemble import ensemble
 
-    both = bundled.trained._replace(model=ensemble([bundled.trained.model, untrained.trained.model]))
+    both = bundled.trained._replace(model=ensemble([bundled.trained.model, untrained_translator(kind).trained.model]))
     for translator in (bundled, Translator(both)):
         (found,) = translator.translate(TEXTS[:1], prefix="19", terms={"friday": "Fri"})
         assert found.text.startswith("19")
