@@ -51,7 +51,7 @@ GPU_TESTS = tuple(
     f"tests/{name}.py"
     for name in (
         *("training/test_gpu", "training/test_cuda_graph", "decoding/test_static_search", "decoding/test_gpu_search"),
-        "tasks/test_part_search",
+        *("tasks/test_part_search", "attention/flash/test_flash", "attention/additive/test_gpu"),
     )
 )
 
