@@ -55,6 +55,7 @@ def test_a_mistyped_path_is_answered_with_the_nearest_file_in_its_folder(tmp_pat
     assert said == "jumok: there is no recipe recipes/smal-cpu.toml; jumok has a small-cpu of its own\n"
 
 
+@pytest.mark.slow
 def test_the_list_of_recipes_has_the_first_sentence_of_each():
     listed = json.loads(well("recipes", "--json").out)
     assert set(listed) == set(shipped_recipes())

@@ -81,6 +81,7 @@ def test_masks_hide_keys_from_the_fit_and_nan_behind_them_reaches_nothing():
     assert torch.isfinite(key.grad).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["gaussian", "dot"])
 def test_gradients_and_second_gradients(score):
     inputs = [tensor.requires_grad_() for tensor in tensors(2, 6, 2, lead=(2,))]

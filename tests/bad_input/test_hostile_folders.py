@@ -98,6 +98,7 @@ def network(folder):
     return published(NODE_CLASSIFICATION, trained, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [captioner, network])
 def test_captioners_and_graph_networks_too(tmp_path, make, request):
     folder = make(tmp_path / "model")

@@ -329,6 +329,7 @@ def model(tmp_path_factory):
     return folder / "model"
 
 
+@pytest.mark.slow
 def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
     (tmp_path / "empty").mkdir()
     for words, facts in (

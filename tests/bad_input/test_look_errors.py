@@ -78,6 +78,7 @@ def test_a_file_given_to_a_model_that_reads_text_is_not_translated_as_its_name(r
     assert jumok("look", reverser, "12.svg").code == 0  # there is no such file: a text like any other
 
 
+@pytest.mark.slow
 def test_a_text_too_long_to_be_the_name_of_a_file_is_a_text(here):
     done = jumok("look", 100 * "Friday and ")
     assert done.code == 0

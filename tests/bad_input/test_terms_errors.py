@@ -79,6 +79,7 @@ def test_a_term_that_the_model_cannot_write_only_warns_the_lines_that_need_it(re
     names(done.err, f"line 2: the model's vocabulary {fact}")
 
 
+@pytest.mark.slow
 def test_terms_that_the_model_cannot_write_are_warnings_in_python():
     (found, without) = jumok.load(device="cpu").translate(TEXTS, terms={"friday": "섣달", "1988": "龍"})
     names(found.warnings()["terms"], "the terms '섣달', '龍', so")

@@ -126,6 +126,7 @@ def test_frozen_vectors_stay_as_they_begin_and_others_learn(frozen):
     assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_run_without_a_break_even_when_the_file_has_gone():
     frozen = ["--set=encoder.freeze_vectors=true", "--set=training.validate_every=2", "--device=cpu"]
     well("train", recipe("glove.txt"), "--out", "whole", *frozen, "--set=training.steps=4")

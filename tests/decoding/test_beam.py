@@ -125,6 +125,7 @@ def test_no_output_is_longer_than_the_steps_a_decoder_can_take():
     assert [len(hypothesis.ids) for hypothesis in found[0]] == [3, 3, 3]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.integers(1, 4), st.floats(0, 2))
 def test_a_search_that_is_watched_finds_the_same_and_its_tree_leads_there(names, beam, penalty):
     model = AnyLanguage(vocabulary=7)

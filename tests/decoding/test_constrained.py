@@ -80,6 +80,7 @@ def test_every_output_begins_with_its_prefix(name, prefix, beam, samples):
     assert all(TOKENS.decode(hypothesis.ids).startswith(prefix) for hypothesis in hypotheses)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.integers(1, 5))
 def test_a_sentence_without_constraints_finds_what_beam_search_finds(name, beam):
     config = DecodingConfig(beam=beam, max_length=10)

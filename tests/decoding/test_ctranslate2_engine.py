@@ -169,6 +169,7 @@ def test_the_export_is_made_once_and_again_for_other_weights_or_a_damaged_file(f
     assert stamp.stat().st_ctime_ns != third
 
 
+@pytest.mark.slow
 def test_an_export_that_came_from_elsewhere_is_never_read(folder: Path, tmp_path: Path) -> None:
     jumok.load(folder, device="cpu").translate(["three days ago"])
     copied = Path(shutil.copytree(folder, tmp_path / "copied"))
@@ -201,6 +202,7 @@ def test_a_recording_sees_the_layers_run(folder: Path) -> None:
     assert recording.calls
 
 
+@pytest.mark.slow
 def test_int8_translates_nearly_the_same(folder: Path) -> None:
     translator = jumok.load(folder, device="cpu")
     sources = translator.examples(40)

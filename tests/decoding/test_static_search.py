@@ -204,6 +204,7 @@ def test_a_search_that_is_used_again_forgets_the_last_one_and_takes_new_weights(
     assert len(searches_of(model.decoder, torch.device("cpu")).by_shape) == 1
 
 
+@pytest.mark.slow
 def test_finished_sentences_are_dropped_and_the_others_go_on(monkeypatch):
     sizes, taken = [], module.StaticSearch.take
     monkeypatch.setattr(module, "SMALLEST", 1)
@@ -220,6 +221,7 @@ def test_finished_sentences_are_dropped_and_the_others_go_on(monkeypatch):
         sizes.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [*SETTINGS, {"beam": 3, "n_best": 1}], ids=str)
 @pytest.mark.parametrize("first", [None, 7])
 @pytest.mark.parametrize("make", [transformer, recurrent])
@@ -230,6 +232,7 @@ def test_waiting_sentences_take_the_rows_of_finished_ones(late, make, first, set
     assert "no_repeat" in settings or len({len(hypotheses[0].ids) for hypotheses in found if hypotheses}) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -276,6 +279,7 @@ def test_a_finished_sentence_waits_for_others_however_many_steps_they_take(late)
     assert_same(found, static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1))
 
 
+@pytest.mark.slow
 def test_refilled_rows_take_fewer_steps_than_one_batch_after_another(late, monkeypatch):
     model = transformer()
     with torch.no_grad():
@@ -309,6 +313,7 @@ def test_a_search_ends_soon_after_its_outputs_have(late, monkeypatch, rows):
     assert len(steps) == 16 // rows * (1 + module.LAG)
 
 
+@pytest.mark.slow
 def test_a_waiting_sentence_without_finite_probabilities_has_no_hypothesis_and_changes_no_other(late):
     model = transformer()
     encoding = encoded(model, MANY)
@@ -321,6 +326,7 @@ def test_a_waiting_sentence_without_finite_probabilities_has_no_hypothesis_and_c
     assert_same(*refilled(model, encoding, 4, beam=3))  # nothing of them is left
 
 
+@pytest.mark.slow
 def test_a_check_that_raises_in_a_refilled_search_stops_it_and_the_next_one_is_right(late):
     model = transformer()
     encoding, config = encoded(model, MANY), DecodingConfig(beam=3, max_length=12)

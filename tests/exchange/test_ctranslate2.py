@@ -80,6 +80,7 @@ def test_a_model_that_ctranslate2_cannot_run_is_refused(setting: dict[str, Any],
         write_model(trained.model, trained.tokenizers, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_export_has_the_tokenizers_and_in_int8_the_shortlist(tmp_path: Path) -> None:
     model = shutil.copytree(jumok.model_folder.BUNDLED, tmp_path / "model")
     texts = tmp_path / "texts"

@@ -104,6 +104,7 @@ def test_the_graphs_write_greedily_what_the_model_writes(name: str, tmp_path: Pa
     assert ours == written_by_onnx(tmp_path, trained.tokenizers, TEXTS, STEPS)
 
 
+@pytest.mark.slow
 def test_the_bundled_model_translates_the_same_with_onnxruntime(tmp_path: Path) -> None:
     well("export", BUNDLED, "--to", "onnx", "--out", tmp_path / "exported")
     translator = jumok.load(device="cpu")

@@ -126,6 +126,7 @@ def test_the_loss_of_a_step_adds_that_of_all_layers_and_nothing_without_a_weight
     assert torch.equal(supervised.cross_entropy, plain.cross_entropy)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_with_supervised_edges_goes_on_to_the_same_bits(tmp_path):
     recipe = GraphRecipe(
         graph=GraphConfig(built_in="planted", size=60),

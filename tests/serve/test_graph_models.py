@@ -166,6 +166,7 @@ def test_a_map_that_came_too_late_says_nothing_about_the_speed_of_others(graphs)
         job(["4"], check)
 
 
+@pytest.mark.slow
 def test_a_network_for_whole_graphs_shows_the_attention_of_a_node_but_gives_it_no_class(tmp_path):
     raw = raw_graph(nodes=40, edges=1)
     of = np.arange(40) // 2

@@ -17,6 +17,7 @@ def bundled() -> Translator:
     return jumok.load(device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [FRIDAY, "France, Korea, and Japan"])
 def test_alternatives_begin_alike_and_go_on_with_different_words(bundled, text):
     (translation,) = bundled.translate([text])

@@ -57,6 +57,7 @@ def test_frozen_parts_keep_their_weights(tmp_path: Path) -> None:
     assert any(not torch.equal(after[name], before[name].to(after[name].dtype)) for name in after)
 
 
+@pytest.mark.slow
 def test_a_table_that_encoder_and_decoder_share_is_frozen_with_either(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, sampling):
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_with_consistency_goes_on_to_the_same_bits(tmp_path):
     network = replace(NETWORK, layers=1, input_layer=True, hops=(3,), node_dropout=0.5)
     training = replace(RECIPE.training, consistency=1.0, passes=3, temperature=0.3)

@@ -56,6 +56,7 @@ def test_n_steps_and_n_more_are_2n(tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "twice")
 
 
+@pytest.mark.slow
 def test_without_average_and_validation_too(tmp_path):
     config = replace(EVERYTHING, ema=0.0, save_every=5)
     run(tmp_path / "whole", config, check=None)
