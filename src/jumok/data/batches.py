@@ -120,6 +120,16 @@ class Sentences(NamedTuple):
         return ids, visible
 
 
+def ranges(starts: Int[np.ndarray, " n"], lengths: Int[np.ndarray, " n"]) -> Int[np.ndarray, " places"]:
+    """The places of ranges, one range after another.
+
+    >>> ranges(np.array([5, 0]), np.array([3, 2])).tolist()
+    [5, 6, 7, 0, 1]
+    """
+    places: np.ndarray = np.arange(lengths.sum()) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)
+    return places
+
+
 def collate(rows: Sequence[tuple[Ids, Ids]]) -> Batch:
     """Pad encoded pairs ([BOS, ..., EOS] each) to one batch; the source loses its BOS."""
     return collate_sides(*(Sentences.of([row[side] for row in rows]) for side in range(2)))
@@ -189,6 +199,10 @@ ORDER = 2
 """Version of the batch order; increased whenever the same (seed, epoch, step) comes to mean other pairs."""
 
 
+BLOCK = 64
+"""Steps whose batches are permuted together."""
+
+
 class BatchPlan:
     """Which rows, as positions in the order of `sort_by_length`, make up each batch of an epoch.
 
@@ -198,6 +212,7 @@ class BatchPlan:
     def __init__(self, lengths: LengthCounts, config: BatchConfig, *, seed: int = 0) -> None:
         self.lengths, self.config, self.seed = lengths, config, seed
         self._epoch = lru_cache(maxsize=2)(self._plan_epoch)
+        self._block = lru_cache(maxsize=8)(self._permuted_block)
 
     def lengths_of(self, epoch: int) -> LengthCounts:
         """The lengths of the pairs of an epoch, which has all of them."""
@@ -211,8 +226,16 @@ class BatchPlan:
         """The positions of one batch."""
         if not 0 <= step < self.steps(epoch):
             raise ArgumentError(f"epoch {epoch} has no step {step}; it has {self.steps(epoch)} steps")
+        number = self._block(epoch, step // BLOCK)[step % BLOCK] if self.config.shuffle else step
+        return self._epoch(epoch).positions(number, shuffle=self.config.shuffle)
+
+    def _permuted_block(self, epoch: int, block: int) -> list[int]:
+        """The numbers of the batches of some steps; together they take hardly longer to permute than one."""
         plan = self._epoch(epoch)
-        return plan.positions(step, shuffle=self.config.shuffle)
+        steps = np.arange(block * BLOCK, min((block + 1) * BLOCK, plan.boundaries.batches))
+        sizes, keys = np.full(len(steps), plan.boundaries.batches), np.repeat(plan.keys[-1:], len(steps))
+        numbers: list[int] = permute(steps, sizes, keys).tolist()
+        return numbers
 
     def _plan_epoch(self, epoch: int) -> "EpochPlan":
         draws = np.random.Generator(np.random.Philox(key=[self.seed % 2**64, epoch]))
@@ -244,8 +267,6 @@ class EpochPlan(NamedTuple):
 
     def positions(self, number: int, *, shuffle: bool) -> Int[np.ndarray, " batch"]:
         """The pairs of a batch."""
-        if shuffle:
-            (number,) = permute(np.array([number]), np.array([self.boundaries.batches]), self.keys[-1:]).tolist()
         places = np.arange(*self.boundaries.batch(number))
         if shuffle:
             group = np.searchsorted(self.group_ends, places, side="right")
@@ -377,9 +398,8 @@ def _feistel(
 
 def splitmix64(numbers: UInt[np.ndarray, "*shape"]) -> UInt[np.ndarray, "*shape"]:
     """A pseudo-random 64-bit number for each number (Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
-        numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        hashed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    hashed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
     return hashed

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt
 
-from jumok.data.batches import LengthCounts, Sentences, sort_by_length
+from jumok.data.batches import LengthCounts, Sentences, ranges, sort_by_length
 from jumok.errors import DataError
 from jumok.files import atomic_write
 
@@ -78,8 +78,7 @@ class Dataset:
         width = self._tokens.itemsize
         self._check_all(starts * width, ends * width)
         lengths = ends - starts
-        positions = np.arange(lengths.sum()) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)
-        return Sentences(self._tokens[positions], lengths)
+        return Sentences(self._tokens[ranges(starts, lengths)], lengths)
 
     @cached_property
     def length_counts(self) -> LengthCounts:
