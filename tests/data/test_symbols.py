@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jumok.data import read_pairs
-from jumok.data.loader import Resampler
+from jumok.data.batches import Sentences
+from jumok.data.resampling import Resampler
 from jumok.data.symbols import feature_symbols, split_symbols, without_symbols
 from jumok.data.tokenizer import Symbols, Tokenizer, TokenizerConfig
 from jumok.data.tokenizer_pair import TokenizerPair
@@ -81,7 +82,7 @@ def test_subword_regularisation_leaves_symbols_whole(kind: str) -> None:
     for seed in range(5):
         assert made.decode(made.sample(text, amount, Random(seed))) == text
     ids = np.array(made.encode(text))
-    (cut,) = Resampler(made, amount)([ids], np.array([7], np.uint64))
+    cut = Resampler(made, amount)(Sentences.of([ids]), np.array([7], np.uint64)).ids
     assert made.decode(cut.tolist()) == text
     assert [int(id) for id in cut if made.is_symbol(int(id))] == [int(id) for id in ids if made.is_symbol(int(id))]
 

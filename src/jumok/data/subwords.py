@@ -205,14 +205,17 @@ class UnigramSampler:
     def __init__(self, scores: Mapping[str, float], *, temperature: float) -> None:
         self.scores, self.temperature = scores, temperature
         self._longest = max(map(len, scores), default=1)
-        self._lattice = lru_cache(maxsize=50_000)(self._forward)
+        self._lattice = lru_cache(maxsize=50_000)(self.arcs)
 
     def sample(self, text: str, draws: Random) -> list[str]:
         """The pieces of a random segmentation of `text`, whose spaces are written ▁."""
         return [piece for word in WORDS.findall(text) for piece in self._backward(word, draws)]
 
-    def _forward(self, word: str) -> list[Arcs]:
-        """sum[j] = Σᵢ sum[i] · p(word[i:j])^(1/temperature), in logarithms; the terms are the weights of the arcs."""
+    def arcs(self, word: str) -> list[Arcs]:
+        """The pieces that end after each letter, and the sums of their weights, which are the terms of sum[j].
+
+        sum[j] = Σᵢ sum[i] · p(word[i:j])^(1/temperature), in logarithms.
+        """
         total, arcs = [0.0], []
         for end in range(1, len(word) + 1):
             starts, terms = [], []

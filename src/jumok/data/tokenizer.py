@@ -374,7 +374,7 @@ class Tokenizer:
         if self.kind in ("unigram", "bpe"):
             ids: list[int] = self._processor.encode(text)
             return ids
-        return [id for surface in self._surfaces(text) for id in self._ids_of(surface)]
+        return [id for surface in self._surfaces(text) for id in self.ids_of(surface)]
 
     def sample(self, text: str, amount: float, draws: Random) -> list[int]:
         """Like `encode`, with a random segmentation (see `sampling`); the same draws give the same ids."""
@@ -412,11 +412,9 @@ class Tokenizer:
 
     def cut(self, surface: str, amount: float, draws: Random) -> list[int]:
         """The ids of a random segmentation of a text whose spaces are written ▁."""
-        if amount not in self._samplers:
-            self._samplers[amount] = self._sampler(amount)
         ids: list[int] = []
-        for piece in self._samplers[amount].sample(surface, draws):
-            piece_ids = self._ids_of(piece)
+        for piece in self.sampler(amount).sample(surface, draws):
+            piece_ids = self.ids_of(piece)
             ids += piece_ids if piece_ids != [UNK] or ids[-1:] != [UNK] else []  # a run of unknown letters is one token
         return ids
 
@@ -576,7 +574,8 @@ class Tokenizer:
         ids = self._processor.encode(text)
         return list(_letters_from_bytes(surfaces, [self._bytes.get(id) for id in ids]))
 
-    def _ids_of(self, surface: str) -> list[int]:
+    def ids_of(self, surface: str) -> list[int]:
+        """The ids of a piece, or of a letter, which may have no piece."""
         if surface in self._ids:
             return [self._ids[surface]]
         if not self._bytes:
@@ -584,7 +583,7 @@ class Tokenizer:
         return [self._ids[f"<0x{byte:02X}>"] for byte in surface.encode()]
 
     def _named_ids_of(self, surface: str) -> list[tuple[str, int]]:
-        ids = self._ids_of(surface)
+        ids = self.ids_of(surface)
         return [(surface.replace(HIDDEN, SPACE) if len(ids) == 1 else self.pieces[id], id) for id in ids]
 
     def _is_cut(self, id: int) -> bool:
@@ -595,7 +594,13 @@ class Tokenizer:
         """The score of every piece that texts are cut into."""
         return {piece: self._processor.get_score(id) for piece, id in self._ids.items() if self._is_cut(id)}
 
-    def _sampler(self, amount: float) -> UnigramSampler | BpeSampler:
+    def sampler(self, amount: float) -> UnigramSampler | BpeSampler:
+        """What draws the random cuts of `sample`."""
+        if amount not in self._samplers:
+            self._samplers[amount] = self._new_sampler(amount)
+        return self._samplers[amount]
+
+    def _new_sampler(self, amount: float) -> UnigramSampler | BpeSampler:
         if self.kind == "unigram":
             return UnigramSampler(self._scores(), temperature=amount)
         if self.kind == "bpe":
