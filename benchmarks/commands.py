@@ -143,6 +143,7 @@ COMMANDS = {
     "regression_gpu": Commands(GPU, "two minutes", ("benchmarks.regression gpu",)),
     "resume_gpu": Commands(GPU, "minutes", ("benchmarks.resume_gpu runs/resume",), data=True),
     "rnn_gpu": Commands(GPU, "minutes", ("benchmarks.rnn_gpu",)),
+    "sampled_batches": Commands(CPU, "a minute", ("benchmarks.sampled_batches",), data=True),
     "scale": Commands(
         "CPU and one GPU", "minutes", ("benchmarks.train_gpu", "benchmarks.scale prepare", "benchmarks.scale")
     ),
