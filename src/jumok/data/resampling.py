@@ -198,12 +198,14 @@ class BpeCuts:
 
     def draw(self, words: Int[np.ndarray, " words"], keys: UInt[np.ndarray, " words"]) -> Sentences:
         """The numbers of the pieces of each word, cut in a way that depends on its key."""
-        merging = _Merging(self, words)
-        kept, keys = self._kept(keys), keys.copy()
+        order = np.argsort(-self.letters.all[words], kind="stable")  # the longest take the most steps
+        merging = _Merging(self, words[order])
+        keys = keys[order]
+        kept = self._kept(keys)
         while True:
             word, start = merging.best()
             if not word.size:
-                return merging.pieces()
+                return _reordered(merging.pieces(), np.argsort(order))
             drops = kept[word] == 0
             if drops.any():
                 dropped = word[drops]
@@ -213,6 +215,11 @@ class BpeCuts:
                 word, start = word[~drops], start[~drops]
             kept[word] -= 1
             merging.merge(word, start)
+
+
+def _reordered(words: Sentences, order: Int[np.ndarray, " words"]) -> Sentences:
+    lengths = words.lengths[order]
+    return Sentences(words.ids[ranges((words.lengths.cumsum() - words.lengths)[order], lengths)], lengths)
 
 
 class Prefixes:
@@ -265,6 +272,7 @@ class _Merging:
         self._after[ends], self._before[self._firsts] = FAR, self._firsts
         self._best = self._merge_of(places, np.append(self._after[1:], FAR))
         self._best[ends] = NEVER
+        self._unready = len(words)  # all words from this one on are ready
         self._is_merged = np.zeros(len(words), bool)
         self._dropped_words = self._dropped = np.zeros(0, np.int64)
 
@@ -276,8 +284,9 @@ class _Merging:
 
     def best(self) -> tuple[Int[np.ndarray, " unready"], Int[np.ndarray, " unready"]]:
         """The words that are not ready, and where the best merge of each begins."""
-        best = np.minimum.reduceat(self._best, self._firsts)
+        best = np.minimum.reduceat(self._best[: self._ends[self._unready - 1] + 1], self._firsts[: self._unready])
         words = (best < NEVER).nonzero()[0]
+        self._unready = int(words[-1]) + 1 if words.size else 1
         return words, best[words] & LOW
 
     def drop(self, words: Int[np.ndarray, " n"], starts: Int[np.ndarray, " n"]) -> None:
