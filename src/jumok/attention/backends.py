@@ -159,7 +159,8 @@ def _sdpa_of_finite(call: AttentionCall) -> Tensor | None:
     """The values of a small call on a CPU under a mask, where sums show that there was nothing to isolate.
 
     Without gradients, whose products could still overflow, finite queries and keys and a finite output are proof
-    enough: a value that is not finite makes the output so, whatever its weight.
+    enough: a value that is not finite makes the output so, whatever its weight, as does a query that sees nothing
+    where the kernel divides 0 by 0 for it instead of giving 0.
     """
     if call.isolated or call.visible is None or call.dropout or not tracing.is_readable(call.query):
         return None
@@ -168,7 +169,7 @@ def _sdpa_of_finite(call: AttentionCall) -> Tensor | None:
         return None
     if not all_finite(query, key):
         return None
-    values = sdpa.run(call)
+    values = sdpa.run(call, nan_for_nothing=True)
     return values if all_finite(values) else None
 
 
