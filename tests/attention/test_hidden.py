@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jumok.attention import attend, causal, from_lengths, gaussian_window
+from jumok.attention import attend, causal, from_lengths, from_torch_padding, gaussian_window, window
 from support.attention import (
     POSITIONS,
     SCORES,
@@ -184,6 +184,16 @@ MASKS = {
     "lengths": from_lengths([3, 17]),
     "an empty sequence": from_lengths([0, 17]),
     "lengths of both": from_lengths([3, 17], query_lengths=[17, 5]),
+    "causal and lengths": causal() & from_lengths([3, 17]),
+    "causal or lengths": causal(-2) | from_lengths([0, 9]),
+    "window": window(3, 2),
+    "window beside the keys": window(1, offset=9),
+    "window and lengths": window(3) & from_lengths([3, 17]),
+    "inverted": ~from_lengths([3, 17]),
+    "tensor": (torch.rand(2, 1, 17, 17, generator=torch.Generator().manual_seed(0)) > 0.3).triu(1),
+    "matrix": torch.ones(17, 17, dtype=torch.bool).tril(-1),
+    "row": torch.arange(17) < 9,
+    "padding": from_torch_padding(torch.arange(17) > torch.tensor([[3], [16]])),
 }
 
 
@@ -201,6 +211,20 @@ def test_calls_without_gradients_hide_the_same(mask, where, broken, dtype):
             found = attend(*inputs, visible=MASKS[mask])
             torch.testing.assert_close(found.values, wanted.values, equal_nan=True)
             torch.testing.assert_close(found.weights(), wanted.weights(), equal_nan=True)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("broken", [0, *BROKEN])
+def test_calls_with_gradients_hide_the_same(mask, broken):
+    inputs = random_inputs(queries=17, keys=17, value_dim=3)
+    for tensor in inputs:
+        tensor[:, 1, 12, 0] = broken
+    upstream = torch.randn(2, 3, 17, 3, dtype=torch.float64)
+    wanted = values_and_gradients(attended_values(visible=MASKS[mask], backend="direct"), inputs, upstream)
+    for _ in range(2):
+        found = values_and_gradients(attended_values(visible=MASKS[mask]), inputs, upstream)
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, equal_nan=True)
 
 
 @pytest.mark.parametrize("mask", [causal(), from_lengths([3, 16])], ids=["causal", "lengths"])

@@ -5,6 +5,7 @@ benchmarks/results/*.json. A new measurement that changes a figure fails here wi
 """
 
 import json
+from collections.abc import Callable, Iterable
 from functools import cache
 from math import floor, log10
 from pathlib import Path
@@ -30,6 +31,27 @@ def times(name: str, id: str, peer: str) -> str:
     """How many times as fast as a peer jumok is, in two digits; of times and of speeds."""
     ratio = value(name, id) / value(name, id, peer)
     return f"{max(ratio, 1 / ratio):.2g}"
+
+
+def call_times(line: str, shape: str, compute: Callable[[float, float], float]) -> dict[str, float]:
+    """By mask, a number from the times of jumok and of PyTorch, whose mask exists before the call."""
+    measured, start = results("attend_cpu"), f"{line}/{shape}, "
+    masks = [id.removeprefix(start) for id, system in measured if id.startswith(start) and system == "PyTorch"]
+    return {mask: compute(measured[start + mask, "jumok"], measured[start + mask, "PyTorch"]) for mask in masks}
+
+
+def ratio(ours: float, theirs: float) -> float:
+    return ours / theirs
+
+
+def under_masks(numbers: dict[str, float]) -> list[float]:
+    return [number for mask, number in numbers.items() if mask != "no mask"]
+
+
+def span(numbers: Iterable[float], form: str = ".0f") -> list[str]:
+    """The smallest and the largest."""
+    numbers = list(numbers)
+    return [f"{min(numbers):{form}}", f"{max(numbers):{form}}"]
 
 
 def two_digits(number: float) -> int:
@@ -97,6 +119,14 @@ CPU_TRAINING = [
     over_toolkits(model, system) for system in ("jumok", "jumok, bf16") for model in ("rnn", "rnn-luong", "transformer")
 ]
 SOFTWARE = chrf("enko-l10n", "enko-l10n-heldout", "koen-l10n", "koen-l10n-heldout")
+SMALL_CALL, MEDIUM_CALL = "[2, 4, 16, 32]", "[8, 8, 32, 64]"
+MORE = call_times("attend-cpu", SMALL_CALL, lambda ours, theirs: ours - theirs)
+MORE_IN_TRAINING = call_times("attend-cpu-train", SMALL_CALL, lambda ours, theirs: ours - theirs)
+MEDIUM, MEDIUM_TRAINING = (call_times(line, MEDIUM_CALL, ratio) for line in ("attend-cpu", "attend-cpu-train"))
+CALLS = [
+    span(call_times("attend-cpu", SMALL_CALL, compute).values())
+    for compute in (lambda ours, theirs: ours, lambda ours, theirs: theirs)
+]
 
 FIGURES: list[tuple[str, str, list[str]]] = [
     (
@@ -216,7 +246,43 @@ FIGURES: list[tuple[str, str, list[str]]] = [
         "{} minutes, longer than one epoch on 8 GPUs ({} minutes in the first table).",
         [PREPARATION[0], EPOCH, PREPARATION[1], EPOCH_ON_8],
     ),
+    ("README.md", "a forward call [takes {} to {} µs instead of {} to {} µs]", [*CALLS[0], *CALLS[1]]),
+    ("README.ko.md", "[PyTorch는 {}~{}µs, `attend`는 {}~{}µs가 걸립니다]", [*CALLS[1], *CALLS[0]]),
+    (
+        "docs/speed.md",
+        "{} µs more causal, {} with lengths, {} causal with lengths, {} in a window, {} with a boolean tensor. "
+        "Reached without a mask, {} µs more. Forward and backward, {} to {} µs more",
+        [
+            *(
+                f"{MORE[mask]:.0f}"
+                for mask in ("causal", "lengths", "causal and lengths", "window", "boolean tensor", "no mask")
+            ),
+            *span(MORE_IN_TRAINING.values()),
+        ],
+    ),
+    (
+        "docs/speed.md",
+        "one over the output, take {} µs alone",
+        [f"{value('attend_cpu', f'attend-cpu-sums/{SMALL_CALL}'):.1f}"],
+    ),
+    (
+        "docs/speed.md",
+        "{} to {} times under masks without gradients, {} to {} times forward and backward",
+        [*span(under_masks(MEDIUM), ".2f"), *span(under_masks(MEDIUM_TRAINING), ".2f")],
+    ),
+    (
+        "docs/speed.md",
+        "each a pass over memory, {} µs alone",
+        [f"{value('attend_cpu', f'attend-cpu-sums/{MEDIUM_CALL}'):.0f}"],
+    ),
 ]
+
+
+def test_the_goal_of_medium_calls_is_reached_where_the_page_says_so() -> None:
+    assert max(MEDIUM["no mask"], MEDIUM_TRAINING["no mask"]) <= 1.1
+    for line in ("attend-cpu", "attend-cpu-train"):
+        for shape in ("[8, 8, 128, 64]", "[8, 8, 512, 64]"):
+            assert max(call_times(line, shape, ratio).values()) <= 1.1
 
 
 @pytest.mark.parametrize(("page", "sentence", "figures"), FIGURES, ids=[page for page, _, _ in FIGURES])

@@ -82,10 +82,12 @@ def attend(
     if degree != 0:
         linear = _local_linear(_check_arguments(query, key, value, score, normalise, visible, dropout), degree)
         return backends.run(linear, backends.choose(linear, backend))
+    if isinstance(visible, Tensor):
+        visible = as_visible(visible)
     call_signature = call_cache.signature(query, key, value, score, normalise, visible, dropout, backend)
     known = call_cache.cached_plan(call_signature)
     if known is not None:
-        return backends.run_prepared(known.call(query, key, value, visible), known.plan)  # type: ignore[arg-type]
+        return backends.run_prepared(known.call(query, key, value, visible), known.plan)
     call = _check_arguments(query, key, value, score, normalise, visible, dropout)
     plan = backends.choose(call, backend)
     call_cache.store_plan(call_signature, call, plan)

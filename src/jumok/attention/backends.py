@@ -4,7 +4,7 @@ import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.nonfinite import all_finite
 from jumok.attention.normalise import NORMALISERS, softmax
 from jumok.attention.scores import Custom, Dot, Positional, ScaledDot, Score
+from jumok.attention.sequences import in_sequences
 from jumok.attention.weights import Attended, Weights, versions
 from jumok.errors import ArgumentError, BackendError
 
@@ -134,7 +135,7 @@ def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
     if not plan.isolates:
         call = call.isolate()
     if plan.backend == "sdpa":
-        return _attended(call, sdpa.run(call))
+        return _attended(call, in_sequences(sdpa.run, call))
     if plan.backend == "fused" and isinstance(call.score, Dot | ModifiedDot):
         from jumok.attention.flash import operators as flash  # imports Triton
 
@@ -150,7 +151,7 @@ def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
         if plan.tiled:
             assert isinstance(call.score, Additive)
             call = replace(call, score=TiledAdditive(call.score.v))
-        return _attended(call, blocks.run(call))
+        return _attended(call, in_sequences(blocks.run, call))
     weights = call.weights()
     return _attended(call, call.mix(weights), weights)
 
@@ -159,7 +160,8 @@ def _sdpa_of_finite(call: AttentionCall) -> Tensor | None:
     """The values of a small call on a CPU under a mask, where sums show that there was nothing to isolate.
 
     Without gradients, whose products could still overflow, finite queries and keys and a finite output are proof
-    enough: a value that is not finite makes the output so, whatever its weight.
+    enough: a value that is not finite makes the output so, whatever its weight, as does a query that sees nothing
+    where the kernel divides 0 by 0 for it instead of giving 0.
     """
     if call.isolated or call.visible is None or call.dropout or not tracing.is_readable(call.query):
         return None
@@ -168,7 +170,7 @@ def _sdpa_of_finite(call: AttentionCall) -> Tensor | None:
         return None
     if not all_finite(query, key):
         return None
-    values = sdpa.run(call)
+    values = in_sequences(partial(sdpa.run, nan_for_nothing=True), call)
     return values if all_finite(values) else None
 
 

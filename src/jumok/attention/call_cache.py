@@ -2,9 +2,10 @@
 
 On a CPU, and for small problems on a GPU, the kernel takes less time than checking arguments and choosing a backend.
 Both depend on shapes, dtypes, devices and names alone, for the usual calls: softmax over a scaled dot product, under no
-mask, a causal mask or lengths. Everything else is checked every time, as are lengths on a CPU against the keys.
+mask or one that has a signature. Everything else is checked every time, as are lengths on a CPU against the keys.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from jumok.attention import tracing
 from jumok.attention.backends import Plan
 from jumok.attention.call import AttentionCall
-from jumok.attention.masks import Causal, Lengths, Tile, Visible
+from jumok.attention.masks import Tile, Visible
 from jumok.attention.normalise import Normaliser
 from jumok.attention.scores import Dot, Score
 
@@ -34,7 +35,7 @@ class CachedCall(NamedTuple):
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, visible: Visible | None) -> AttentionCall:
         """A prepared call; NaN behind the mask has not been isolated."""
-        if type(visible) is Lengths and visible.lengths.is_cpu and not visible.fits(self.tile):
+        if visible is not None and query.is_cpu and not visible.fits(self.tile):
             visible.check(self.tile)
         return AttentionCall(
             query, key, value, self.score, self.normalise, visible, 0.0, self.tile, None, None, False, self.caller_score
@@ -52,12 +53,8 @@ def signature(
         return None
     mask_key: Any = None
     if visible is not None:
-        kind = type(visible)
-        if kind is Causal:
-            mask_key = visible.offset
-        elif kind is Lengths:
-            mask_key = tuple((lengths.shape, lengths.device) for _, lengths in visible.tensors())
-        else:
+        mask_key = visible.signature() if isinstance(visible, Visible) else None
+        if mask_key is None:
             return None
     dtype, device, dense = query.dtype, query.device, torch.strided
     if key.dtype is not dtype or value.dtype is not dtype or key.device != device or value.device != device:
@@ -85,4 +82,5 @@ def store_plan(call_signature: Signature | None, call: AttentionCall, plan: Plan
         return
     if len(_cached) >= MOST:
         _cached.clear()
-    _cached[call_signature] = CachedCall(call.score, score, call.normalise, call.tile, plan)
+    tile = replace(call.tile, read_only=True)
+    _cached[call_signature] = CachedCall(call.score, score, call.normalise, tile, plan)

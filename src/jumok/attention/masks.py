@@ -7,8 +7,9 @@ attention over a long sequence never builds the whole matrix. Masks combine with
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -23,6 +24,12 @@ T = TypeVar("T")
 
 FEW_LENGTHS = 64
 """Up to this many, lengths are read one by one."""
+
+SMALL_MATRIX = 2**16
+"""Up to this many query-key pairs, the matrix of a causal mask or a window is kept for further calls on a CPU."""
+
+SMALL_ROW = 2**10
+"""Up to this many keys, their positions are kept for further calls on a CPU."""
 
 
 @dataclass(eq=False)  # not frozen, which makes small calls on a CPU slower; nothing assigns to its fields
@@ -40,6 +47,8 @@ class Tile:
     """Positions of the selected queries; None selects all of them without indexing."""
     head_index: Int[Tensor, " heads"] | None = None
     """Selected entries of the last leading axis; None selects all of them."""
+    read_only: bool = False
+    """Whether nothing changes the tensors of the tile in place, so that other calls can use them too."""
 
     @property
     def rows(self) -> Int[Tensor, " rows"]:
@@ -54,6 +63,8 @@ class Tile:
     @property
     def positions(self) -> Int[Tensor, " keys"]:
         """Positions of the keys."""
+        if self.read_only and self.keys <= SMALL_ROW and self.device.type == "cpu":
+            return _small_positions(self.keys)
         return torch.arange(self.keys, device=self.device)
 
     def select(self, matrix: Tensor) -> Tensor:
@@ -63,6 +74,12 @@ class Tile:
         if self.head_index is not None and matrix.dim() >= 3 and matrix.shape[-3] != 1:
             matrix = matrix.index_select(-3, self.head_index)
         return matrix
+
+
+@lru_cache(maxsize=64)
+def _small_positions(keys: int) -> Int[Tensor, " keys"]:
+    with torch.inference_mode(False):  # a gradient may need it later
+        return torch.arange(keys, device="cpu")
 
 
 class Visible(ABC):
@@ -86,9 +103,20 @@ class Visible(ABC):
         return ()
 
     @property
-    def hides_no_row(self) -> bool:
-        """Whether every query is known to see a key, if there are keys."""
+    def shows_first_key(self) -> bool:
+        """Whether every query is known to see the first key, if there are keys."""
         return False
+
+    def signature(self) -> Hashable:
+        """What decides, but for the numbers that `fits` reads, whether the mask fits a call; None if it is unknown.
+
+        It also tells masks apart that backends treat differently.
+        """
+        return None
+
+    def fits(self, tile: Tile) -> bool:
+        """Whether the numbers of a mask on a CPU fit a call that a mask of the same signature fits."""
+        return True
 
     def mismatch(self, tile: Tile) -> str | None:
         """What does not fit a call of this size; None if the mask fits."""
@@ -164,7 +192,34 @@ class Causal(Visible):
     offset: int = 0
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return tile.positions <= tile.rows[:, None] + self.offset
+        return band(None, self.offset, tile)
+
+    @property
+    def shows_first_key(self) -> bool:
+        return self.offset >= 0
+
+    def signature(self) -> Hashable:
+        return Causal, self.offset
+
+
+def band(first: float | None, last: float, tile: Tile) -> Bool[Tensor, "#rows #keys"]:
+    """Keys from `first` to `last` positions after each query's row; from the first key on if `first` is None."""
+    small = tile.queries * tile.keys <= SMALL_MATRIX if tile.read_only else False
+    if small and tile.row_index is None and tile.device.type == "cpu":
+        return _small_band(first, last, tile.queries, tile.keys)
+    return _band(first, last, tile)
+
+
+def _band(first: float | None, last: float, tile: Tile) -> Bool[Tensor, "#rows #keys"]:
+    rows, positions = tile.rows[:, None], tile.positions
+    until_last = positions <= rows + last
+    return until_last if first is None else (positions >= rows + first) & until_last
+
+
+@lru_cache(maxsize=64)
+def _small_band(first: float | None, last: float, queries: int, keys: int) -> Bool[Tensor, "rows keys"]:
+    with torch.inference_mode(False):  # a gradient may need it later
+        return _band(first, last, Tile((), queries, keys, torch.device("cpu")))
 
 
 def from_lengths(
@@ -219,15 +274,20 @@ class Lengths(Visible):
         return visible if self.query_lengths is not None else tile.select(visible)
 
     @property
-    def hides_no_row(self) -> bool:
+    def shows_first_key(self) -> bool:
         return self.query_lengths is None and tracing.is_readable(self.lengths) and extremes(self.lengths)[0] > 0
+
+    def signature(self) -> Hashable:
+        queries = self.query_lengths
+        if queries is None:
+            return Lengths, self.lengths.shape, self.lengths.device
+        return Lengths, self.lengths.shape, self.lengths.device, queries.shape, queries.device
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         queries = () if self.query_lengths is None else (("query_lengths", self.query_lengths),)
         return (("lengths", self.lengths), *queries)
 
     def fits(self, tile: Tile) -> bool:
-        """Whether no length exceeds the call, for lengths whose shape is known to fit."""
         if extremes(self.lengths)[1] > tile.keys:
             return False
         return self.query_lengths is None or extremes(self.query_lengths)[1] <= tile.queries
@@ -256,10 +316,16 @@ class Mask(Visible):
     tensor: Bool[Tensor, "..."]
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return tile.select(torch.atleast_2d(self.tensor))  # type: ignore[no-untyped-call]
+        matrix = self.tensor
+        while matrix.dim() < 2:
+            matrix = matrix[None]
+        return tile.select(matrix)
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         return (("visible", self.tensor),)
+
+    def signature(self) -> Hashable:
+        return Mask, self.tensor.shape, self.tensor.device
 
     def mismatch(self, tile: Tile) -> str | None:
         wanted = (*tile.lead, tile.queries, tile.keys)
@@ -283,6 +349,9 @@ class KeyMask(Visible):
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         return (("the key mask", self.mask),)
+
+    def signature(self) -> Hashable:
+        return KeyMask, self.mask.shape, self.mask.device
 
     def mismatch(self, tile: Tile) -> str | None:
         *batch, keys = self.mask.shape
@@ -317,6 +386,17 @@ class Both(Visible):
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         return (*self.left.tensors(), *self.right.tensors())
 
+    @property
+    def shows_first_key(self) -> bool:
+        return self.left.shows_first_key and self.right.shows_first_key
+
+    def signature(self) -> Hashable:
+        left, right = self.left.signature(), self.right.signature()
+        return None if left is None or right is None else (type(self), left, right)
+
+    def fits(self, tile: Tile) -> bool:
+        return self.left.fits(tile) and self.right.fits(tile)
+
     def mismatch(self, tile: Tile) -> str | None:
         return self.left.mismatch(tile) or self.right.mismatch(tile)
 
@@ -340,6 +420,13 @@ class Inverted(Visible):
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         return self.mask.tensors()
+
+    def signature(self) -> Hashable:
+        mask = self.mask.signature()
+        return None if mask is None else (Inverted, mask)
+
+    def fits(self, tile: Tile) -> bool:
+        return self.mask.fits(tile)
 
     def mismatch(self, tile: Tile) -> str | None:
         return self.mask.mismatch(tile)

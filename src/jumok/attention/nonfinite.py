@@ -65,7 +65,7 @@ def _all_harmless(*tensors: Tensor) -> bool:
 
 def all_finite(*tensors: Tensor) -> bool:
     """Whether no number is NaN or infinite, by the cheapest pass; large numbers may be taken for infinite ones."""
-    return math.isfinite(sum(tensor.sum().item() for tensor in tensors))
+    return all(math.isfinite(tensor.sum().item()) for tensor in tensors)
 
 
 def _sum_of_squares(tensor: Tensor) -> float:

@@ -1,5 +1,6 @@
 """Packed sequences: several of them, one after another, along one time axis, without padding between them."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -47,6 +48,12 @@ class Packed(Visible):
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         return (("lengths", self.query_ends), ("key_lengths", self.key_ends))
+
+    def signature(self) -> Hashable:
+        return Packed, self.query_ends.shape, self.query_ends.device, self.key_ends.device
+
+    def fits(self, tile: Tile) -> bool:
+        return self.mismatch(tile) is None
 
     def mismatch(self, tile: Tile) -> str | None:
         for ends, size, what in ((self.query_ends, tile.queries, "queries"), (self.key_ends, tile.keys, "keys")):

@@ -23,14 +23,17 @@ FEW_KEYS = 16
 TINY = torch.finfo(torch.float32).tiny
 
 
-def run(call: AttentionCall) -> Tensor:
-    """Σ softmax(scale · q kᵀ) v in one kernel, which does not store the weights."""
+def run(call: AttentionCall, *, nan_for_nothing: bool = False) -> Tensor:
+    """Σ softmax(scale · q kᵀ) v in one kernel, which does not store the weights.
+
+    With `nan_for_nothing`, a query that sees nothing may get NaN instead of zeros, which saves a look at the mask.
+    """
     call = with_positive_scale(call)
     is_causal = False
     if call.visible is not None:
         is_causal = isinstance(call.visible, Causal) and call.visible.offset == 0
         if not is_causal:
-            return _masked(call)
+            return _fused(call, attn_mask=call.visible.tile(call.tile)) if nan_for_nothing else _masked(call)
     keys = call.key.shape[-2]
     may_lose_nan = call.query.is_cpu and (tracing.is_symbolic(keys) or keys < FEW_KEYS) and not call.dropout
     if may_lose_nan and (torch.compiler.is_compiling() or tracing.in_transform()):
@@ -61,7 +64,7 @@ def _masked(call: AttentionCall) -> Tensor:
     if call.visible is None:
         return _fused(call, attn_mask=call.query.new_ones(1, call.key.shape[-2], dtype=torch.bool))
     visible = call.visible.tile(call.tile)
-    if call.visible.hides_no_row:
+    if call.visible.shows_first_key:
         return _fused(call, attn_mask=visible)
     something = visible.any(-1, keepdim=True)
     if tracing.is_readable(something) and bool(something.all()):
@@ -74,12 +77,14 @@ def _masked(call: AttentionCall) -> Tensor:
 def _fused(call: AttentionCall, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
     assert isinstance(call.score, Dot)
     lead, query, key, value = call.query.shape[:-2], call.query, call.key, call.value
-    if attn_mask is not None and (attn_mask.dim() != 4 or len(lead) != 2):
+    # PyTorch makes numbers of a mask, so a matrix that all heads share is not expanded to them.
+    if attn_mask is not None and attn_mask.dim() > 2 and (attn_mask.dim() != 4 or len(lead) != 2):
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:])
     if len(lead) != 2:  # the fast kernels take exactly [batch, head, time, dim]
         four = (prod(lead[:-1]), lead[-1]) if lead else (1, 1)
         query, key, value = (tensor.reshape(*four, *tensor.shape[-2:]) for tensor in (query, key, value))
-        attn_mask = None if attn_mask is None else attn_mask.reshape(*four, *attn_mask.shape[-2:])
+        if attn_mask is not None and attn_mask.dim() > 2:
+            attn_mask = attn_mask.reshape(*four, *attn_mask.shape[-2:])
     values = F.scaled_dot_product_attention(
         query,
         key,

@@ -1,5 +1,6 @@
 """Windows: masks that show the keys around a position, and those that also weight them by a Gaussian."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from jumok.attention.checks import as_integer, broadcasts, check_tensor
-from jumok.attention.masks import Tile, Visible
+from jumok.attention.masks import Tile, Visible, band
 from jumok.errors import ArgumentError
 
 
@@ -39,9 +40,13 @@ class Window(Visible):
     offset: int = 0
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        offset, centres = self.offset, self.centre
-        centre = tile.rows[:, None] + offset if centres is None else _centre_column(centres.detach(), tile)
-        return (tile.positions >= centre - self.before) & (tile.positions <= centre + self.after)
+        if self.centre is None:
+            return band(self.offset - self.before, self.offset + self.after, tile)
+        centre, positions = _centre_column(self.centre.detach(), tile), tile.positions
+        return (positions >= centre - self.before) & (positions <= centre + self.after)
+
+    def signature(self) -> Hashable:
+        return None if self.centre is not None else (Window, self.before, self.after, self.offset)
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
         return () if self.centre is None else (("centre", self.centre),)
