@@ -73,9 +73,16 @@ class ModelFolder(NamedTuple):
         if _digest(content) not in {digests.get(name) for digests in self.checksums}:
             raise ModelError(
                 f"{self.path / name} is not the file that was saved, or {CHECKSUMS} is not: the checksums differ; "
-                "one of the two was cut short, damaged or changed; copy the folder again"
+                f"one of the two was cut short, damaged or changed; copy the folder again{_of_edited(name, self.path)}"
             )
         return content
+
+
+def _of_edited(name: str, folder: Path) -> str:
+    """What to do about a recipe that was edited by hand."""
+    if name != RECIPE:
+        return ""
+    return f", or undo your edit: jumok train {folder} --resume --set SECTION.NAME=VALUE changes the settings of a run"
 
 
 def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:

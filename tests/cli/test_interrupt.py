@@ -53,7 +53,7 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     broken = ["train", recipe, "--out", tmp_path / "broken", *options]
     code, out, said = interrupted(start(*broken), "step 4/")
     assert (code, out) == (130, "")
-    assert "finishing this step and saving; once more to quit at once" in said
+    assert "finishing this step and saving; press Ctrl-C again to quit at once" in said
     assert f"all saved in {tmp_path / 'broken'}\n" in said
     assert f"continue: jumok train {tmp_path / 'broken'} --resume (in Python resume=True)\n" in said
     assert "Traceback" not in said

@@ -95,6 +95,10 @@ def test_a_run_is_resumed_by_its_folder_alone(command):
     assert refused("train", "run", "--resume").startswith("run has checkpoints but no recipe.toml; continue with")
     shutil.rmtree("run/checkpoints")
     assert refused("train", "run", "--resume").startswith("run is a folder without recipe.toml")
+    os.mkdir("notes")
+    assert refused("train", "notes") == (
+        "notes holds no training run; name a recipe, a .toml file, instead of the folder"
+    )
     assert refused("train", "runs/none", "--resume").startswith("there is no run to resume in runs/none")
 
 

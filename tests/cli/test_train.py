@@ -55,11 +55,13 @@ def test_six_lines_and_two_text_files_give_a_translator(two_files):
 def test_how_many_pairs_are_held_out_is_said_and_that_few_tell_little(two_files):
     small = [f"--set={half}.{name}=8" for half in HALVES for name in ("width", "hidden")]
     command = ["train", write(two_files / "r.toml", SIX_LINES), "--device", "cpu", *BRIEFLY, *small]
-    said = "2 pairs are held out of the training text to validate on; so few tell little: give others by data.valid_so"
+    said = "with the same sources are left out; too few to compare models: give others by data.valid_source and"
     assert said in well(*command, "--out", "few").err
     given = ("--set=data.valid_source=train.en", "--set=data.valid_target=train.xx", "--set=training.metric=loss")
     assert "held out" not in well(*command, "--out", "given", *given).err
-    assert training_run.held_out_message(1000) == "1,000 pairs are held out of the training text to validate on"
+    assert training_run.held_out_message(1000) == (
+        "1,000 pairs are held out of the training text to validate on; other pairs with the same sources are left out"
+    )
 
 
 def test_validation_does_not_depend_on_how_unicode_spells_the_targets(two_files, monkeypatch):

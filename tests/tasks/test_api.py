@@ -150,7 +150,7 @@ def test_pairs_are_aligned_without_a_model():
 def test_a_wrong_option_of_evaluation_is_refused(reverser):
     with pytest.raises(ArgumentError, match="referense is not an option of evaluate; did you mean reference"):
         jumok.evaluate(reverser, source="digits.txt", referense="digits.txt")
-    with pytest.raises(ArgumentError, match="source is the name of a file, but it is a list"):
+    with pytest.raises(ArgumentError, match="source must be the name of a file, not a list"):
         jumok.evaluate(reverser, source=["1 2"], reference="digits.txt")
 
 

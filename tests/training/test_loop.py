@@ -89,7 +89,7 @@ def test_ctrl_c_finishes_the_step_saves_and_says_where(tmp_path, number, capfd):
     assert result.stopped == "interrupted"
     assert step_of(checkpoints(tmp_path / "run/checkpoints")[-1]) == 4
     assert report.said == [f"stopped after step 4, all saved in {tmp_path / 'run'}"]
-    assert "finishing this step and saving; once more to quit at once" in capfd.readouterr().err
+    assert "finishing this step and saving; press Ctrl-C again to quit at once" in capfd.readouterr().err
     assert signal.getsignal(number) is handler
 
 

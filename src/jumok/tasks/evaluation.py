@@ -60,7 +60,7 @@ def _settings(systems: Mapping[str, Path], options: Mapping[str, Any]) -> Evalua
         if name not in known:
             raise ArgumentError(f"{name[:60]} is not an option of evaluate{nearest(name, known)}")
         if name in ("source", "reference", "terms") and not isinstance(value, str | Path | None):
-            raise ArgumentError(f"{name} is the name of a file, but it is a {type(value).__name__}")
+            raise ArgumentError(f"{name} must be the name of a file, not a {type(value).__name__}")
     as_types: dict[str, Any] = {"source": str, "reference": str, "terms": str, "save": Path, "report": Path}
     as_types |= {"metrics": tuple, "features": tuple}
     typed = {name: as_types[name](value) if name in as_types else value for name, value in _set_options(options)}

@@ -247,6 +247,8 @@ def _recipe_of_run(folder: Path, *, resume: bool) -> Path:
                 f"{folder} has checkpoints but no {RECIPE}; continue with the recipe that the run began with: "
                 f"jumok train RECIPE --out {folder} --resume (in Python resume=True)"
             )
+        if not (folder / "data").is_dir():
+            raise ConfigError(f"{folder} holds no training run; name a recipe, a .toml file, instead of the folder")
         raise ConfigError(
             f"{folder} is a folder without {RECIPE}, which a run writes at its first validation; to begin again, name "
             "the recipe, a .toml file, instead of the folder; jumok uses the data that it has already prepared"

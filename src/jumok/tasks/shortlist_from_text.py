@@ -47,7 +47,7 @@ def save_shortlist(
     """
     folder, tokenizers = translator.engines.folder, translator.trained.tokenizers
     _check(translator)
-    texts = list(texts)
+    texts, own = list(texts), translations is None
     if translations is None:
         stream = translator.stream(texts, chunk=CHUNK, beam=1, tag=tag, tell=tell)
         translations = [translation.text for translation in stream]
@@ -55,7 +55,12 @@ def save_shortlist(
     rows = [(source[1:-1], target[1:-1]) for source, target in map(tokenizers.encode, pairs)]
     rows = [row for row in rows if all(0 < len(side) <= translator.trained.longest_sentence for side in row)]
     if not rows:
-        raise DataError("no pair has words on both sides and is short enough for the model")
+        raise DataError(
+            "no translation of the model has words and is short enough for it; train it longer, or give translations "
+            "(--target)"
+            if own
+            else "no pair has words on both sides and is short enough for the model"
+        )
     sources: Sequence[Sequence[int]] = [source for source, _ in rows]
     made = shortlist_of_tokens(sources, [target for _, target in rows], tokenizers, least=LEAST)
     assert folder is not None

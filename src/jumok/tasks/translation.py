@@ -332,10 +332,14 @@ def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) 
 
 def held_out_message(pairs: int) -> str:
     """A message about pairs of the training text that are held out for validation."""
-    message = f"{pairs:,} {'pair is' if pairs == 1 else 'pairs are'} held out of the training text to validate on"
+    message = (
+        f"{pairs:,} {'pair is' if pairs == 1 else 'pairs are'} held out of the training text to validate on; other "
+        "pairs with the same sources are left out"
+    )
     if pairs >= FEW:
         return message
-    return f"{message}; so few tell little: give others by data.valid_source and data.valid_target, or data.valid_pairs"
+    others = "data.valid_source and data.valid_target, or data.valid_pairs"
+    return f"{message}; too few to compare models: give others by {others}"
 
 
 def _longest_in_words(trained: TrainedTranslator) -> str:

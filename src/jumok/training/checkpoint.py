@@ -171,7 +171,7 @@ def _plain(path: Path, most: int) -> bytes:
 
 
 def _advice(path: Path) -> str:
-    return f"restore {path.name} from a backup, or delete it to continue from the one before"
+    return f"restore {path.name} from a backup"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 from jumok.torchrun import is_launched
 from jumok.training.processes import current_processes, may_stop_alone
 
-MESSAGE = b"\nfinishing this step and saving; once more to quit at once\n"
+MESSAGE = b"\nfinishing this step and saving; press Ctrl-C again to quit at once\n"
 MESSAGE_TO_ALL = b"\nfinishing this step in all processes and saving\n"
 
 

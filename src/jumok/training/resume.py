@@ -201,5 +201,8 @@ def newest_whole(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
             say(f"continuing from {path.name} instead; {newer.name} is now called {set_aside(newer).name}")
         return snapshot
     if damage is not None:
-        raise CheckpointError(f"every checkpoint in {folder} is damaged; the newest: {damage}")
+        raise CheckpointError(
+            f"every checkpoint in {folder} is damaged; the newest: {damage}, or begin another run, from the saved "
+            "model if there is one (training.start_from)"
+        )
     return None
