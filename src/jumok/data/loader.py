@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt
+from jaxtyping import Bool, Int, Integer, UInt
 from torch import Tensor
 
 from jumok.data.batches import Batch, BatchConfig, BatchPlan, Sentences, collate_sides, splitmix64
@@ -71,7 +71,9 @@ class Batches:
         middle = first.sum()
         return Sentences(both.ids[:middle], first), Sentences(both.ids[middle:], second)
 
-    def _word_links(self, links: Sequence[UInt[np.ndarray, "_"]], batch: Batch) -> Bool[Tensor, "batch target source"]:
+    def _word_links(
+        self, links: Sequence[Integer[np.ndarray, "_"]], batch: Batch
+    ) -> Bool[Tensor, "batch target source"]:
         assert self._tokenizers is not None, "batches with word links need their tokenizers"
         source, target = self._tokenizers
         return link_matrix(

@@ -6,7 +6,7 @@ what does not depend on the key: of each word that was cut, the pieces that its 
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer, UInt
@@ -113,6 +113,7 @@ class PieceNumbers(dict[str, int]):
         return Sentences(ids[kept], np.bincount(word[kept], minlength=len(lengths)))
 
 
+@runtime_checkable
 class Cuts(Protocol):
     """Draws the pieces of words."""
 
