@@ -47,6 +47,24 @@ def test_training_from_another_model_learns_the_new_text_and_resumes_exactly(tmp
     assert whole.metrics["loss"] < start.metrics["loss"]
 
 
+@pytest.mark.slow
+def test_attention_is_guided_in_a_model_that_starts_from_another(tmp_path: Path) -> None:
+    links = ["1-0 2-1", "1-0 2-1 0-2 0-3", "1-0 2-1"]
+    (tmp_path / "links").write_text("".join(f"{line}\n" for line in links * 10), encoding="utf-8")
+    tables = recipe(tmp_path, learning_rate=3e-3, steps=30, validate_every=30, guided_alignment=1.0)
+    tables["data"]["alignments"] = str(tmp_path / "links")
+    jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    pairs = [("a red apple", "빨간 사과"), ("two green pears", "초록 배 두 개"), ("a blue sky", "파란 하늘")]
+    wanted = [{tuple(map(int, link.split("-"))) for link in line.split()} for line in links]
+
+    def found(model: Path) -> int:
+        aligned = jumok.align(pairs, model, device="cpu")
+        return sum(len(one.links & right) for one, right in zip(aligned, wanted, strict=True))
+
+    assert found(tmp_path / "run") == 8
+    assert found(BUNDLED) < 8
+
+
 def test_frozen_parts_keep_their_weights(tmp_path: Path) -> None:
     tables = recipe(tmp_path, learning_rate=1e-2, freeze=["encoder"])
     jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
