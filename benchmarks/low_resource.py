@@ -66,6 +66,7 @@ def lines(language: str, split: str = "test") -> list[str]:
 def write_text(folder: Path) -> dict[str, str]:
     """Write the text to train and validate on, with its links, and return the settings that name its files."""
     import jumok
+    from jumok.data.word_links import format_word_links
 
     settings = {}
     for prefix, split in SPLITS.items():
@@ -74,10 +75,7 @@ def write_text(folder: Path) -> dict[str, str]:
             path.write_text("".join(f"{line}\n" for line in lines(language, split)), encoding="utf-8")
             settings[f"data.{prefix}{side}"] = str(path)
     pairs = zip(*(lines(language, SPLITS[""]) for language in ("de", "en")), strict=True)
-    links = "".join(
-        " ".join(f"{source}-{target}" for source, target in sorted(alignment.links)) + "\n"
-        for alignment in jumok.align(pairs)
-    )
+    links = "".join(f"{format_word_links(alignment.links)}\n" for alignment in jumok.align(pairs))
     (folder / "links").write_text(links, encoding="utf-8")
     return settings
 
